@@ -3,7 +3,7 @@
 
 use charter_tests::artefacts::Artefacts;
 use charter_tests::patience::until;
-use charter_tests::tenant::{PASSWORD, unique};
+use charter_tests::tenant::{PASSWORD, id, unique};
 use charter_tests::world::Builder;
 use charter_tests::{Answer, Client, Database, Tenant, World, on_both};
 use serde_json::{Value, json};
@@ -258,6 +258,26 @@ on_both! {
         tenant.client.patch("/v1/organization", &json!({ "budget": { "cap_cents": 250, "period": "day" } })).expect(200);
         let full = play(&tenant.client, spend(DOLLAR)).expect_error(403, "forbidden");
         assert_eq!((&full["reason"], &full["details"]["scope"]), (&json!("budget_exceeded"), &json!("organization")));
+        world.books_agree();
+    }
+
+    fn what_is_let_beyond_a_soft_budget_is_made_under_the_grant_that_its_own_hold_fills(world: Builder::new().bare()) {
+        let (tenant, owner) = govern(world, 1);
+        tenant.client.put("/v1/governance/policy", &json!({ "default": "deny" })).expect(200);
+        budget(&tenant, json!({ "cap_cents": 100, "period": "day", "hard": false }));
+        let user = tenant.user("granted");
+        let own = tenant.client.with("X-Service-User-Id", &user);
+        for bound in [json!({ "max_uses": 1 }), json!({ "cap_micro_usd": 3 * DOLLAR })] {
+            let mut grant = json!({ "user_id": user, "actions": ["script.*"], "until": in_an_hour(&tenant.client), "reason": "once" });
+            grant.as_object_mut().unwrap().extend(bound.as_object().unwrap().clone());
+            let grant = id(&tenant.client.post("/v1/governance/grants", &grant).expect(201)["grant"]);
+            let asked = waits(&play(&own, spend(2 * DOLLAR)));
+            decide(&owner, &asked, "approve").expect(200);
+            let ended = end(&tenant.client, &asked);
+            assert_eq!((&ended["status"], &ended["error"]), (&json!("succeeded"), &Value::Null), "{ended}");
+            tenant.client.delete(&format!("/v1/governance/grants/{grant}")).expect(200);
+        }
+        assert_eq!(play(&own, spend(DOLLAR)).expect_error(403, "forbidden")["reason"], "policy_denied");
         world.books_agree();
     }
 

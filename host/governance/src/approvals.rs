@@ -354,14 +354,22 @@ pub fn pending(approval: &Approval) -> Value {
 /// # Errors
 /// When the store cannot be asked.
 pub async fn release(txn: &mut Txn, approval: &Approval, now: Instant) -> Result<(), Refusal> {
-    let key = charter_kernel::governance::hold::key(&approval.subject.organization, &approval.hold);
-    let Some(row) = txn.get_relaxed(&key).await.map_err(stored::reading)? else { return Ok(()) };
-    let hold: Hold = serde_json::from_str(&row.body).map_err(|_| Refusal::internal())?;
-    if hold.state == State::Pending {
+    if let Some(hold) = waiting_hold(txn, approval).await? {
         let step = hold.void(&approval.hold, now);
         txn.step(step.guards, step.writes);
     }
     Ok(())
+}
+
+/// The hold behind an approval, as long as it waits.
+///
+/// # Errors
+/// When the store cannot be asked.
+pub async fn waiting_hold(txn: &Txn, approval: &Approval) -> Result<Option<Hold>, Refusal> {
+    let key = charter_kernel::governance::hold::key(&approval.subject.organization, &approval.hold);
+    let Some(row) = txn.get_relaxed(&key).await.map_err(stored::reading)? else { return Ok(None) };
+    let hold: Hold = serde_json::from_str(&row.body).map_err(|_| Refusal::internal())?;
+    Ok(Some(hold).filter(|hold| hold.state == State::Pending))
 }
 
 /// Ends an approval that is not to be made: its hold, the job that waits by it, and the news of the

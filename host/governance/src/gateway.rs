@@ -200,9 +200,14 @@ async fn try_once(
     let zone = case.zone()?;
     let grounds = case.grounds(&terms.subject, &zone, now);
     let asked = terms.to_asked();
-    // An approved request's own hold may be what fills its grant: only what was found full once has
-    // the others looked at.
-    let ahead = (!full.is_empty()).then_some(now);
+    let own = match from.approved {
+        Some(run) if !full.is_empty() => {
+            approvals::waiting_hold(&governance.store.begin(""), &run.approval).await?
+        }
+        _ => None,
+    };
+    // Only what was found full once has the others looked at.
+    let ahead = (!full.is_empty()).then_some(Ahead { now, own: own.as_ref() });
     let (decision, used) =
         decide_with_grants(governance, &case, (&grounds, &asked), full, ahead).await?;
     let full = &*full;
@@ -296,6 +301,23 @@ fn terms(leave: &Leave, case: &Case, now: Instant) -> Terms {
     }
 }
 
+/// A look at the meters of grants, ahead of the committer's.
+#[derive(Clone, Copy)]
+struct Ahead<'a> {
+    now: Instant,
+    /// The hold of the approved request itself, which it gives up in the unit that takes another.
+    own: Option<&'a Hold>,
+}
+
+impl Ahead<'_> {
+    fn leave_out_own(self, mut gauge: Gauge) -> Gauge {
+        let own = self.own.iter().flat_map(|hold| &hold.charges);
+        let own = own.filter(|charge| charge.meter == gauge.cap.meter).map(|charge| charge.amount);
+        gauge.count.reserved = gauge.count.reserved.saturating_sub(own.sum());
+        gauge
+    }
+}
+
 /// The word of the policy, and the grant that stands in for what it lacks, with the guard that
 /// requires it to stand still. Grants are read only where one is needed. Looking ahead, those whose
 /// meters would be found full are told first: `full` has these then.
@@ -304,7 +326,7 @@ async fn decide_with_grants(
     case: &Case,
     (grounds, asked): (&Grounds<'_>, &Asked<'_>),
     full: &mut BTreeSet<Key>,
-    ahead: Option<Instant>,
+    ahead: Option<Ahead<'_>>,
 ) -> Result<(Decision, Option<(Grant, Guard)>), Refusal> {
     let decision = grounds.decide(asked, &[], full);
     if decision.verdict == Verdict::Allow {
@@ -316,10 +338,14 @@ async fn decide_with_grants(
     loop {
         let decision = grounds.decide(asked, &all, full);
         let used = given.iter().find(|(grant, _)| decision.grant.as_ref() == Some(&grant.id));
-        if let (Some(now), Some((grant, _))) = (ahead, used) {
-            let gauges = case.grant(governance, &txn, grant, now).await?;
-            let lacks = |gauge: &Gauge| !gauge.admits(asked.amount.unwrap_or(0));
-            if gauges.into_iter().any(|gauge| lacks(&gauge) && full.insert(gauge.cap.meter)) {
+        if let (Some(ahead), Some((grant, _))) = (ahead, used) {
+            let gauges = case.grant(governance, &txn, grant, ahead.now).await?;
+            let amount = asked.amount.unwrap_or(0);
+            let lacks = |gauge: Gauge| {
+                let gauge = ahead.leave_out_own(gauge);
+                !gauge.admits(amount) && full.insert(gauge.cap.meter)
+            };
+            if gauges.into_iter().any(lacks) {
                 continue;
             }
         }
@@ -341,8 +367,14 @@ pub async fn foresee(
     let (subject, zone) = (case.subject(Default::default()), case.zone()?);
     let grounds = case.grounds(&subject, &zone, now);
     let mut full = BTreeSet::new();
-    let decided =
-        decide_with_grants(governance, case, (&grounds, asked), &mut full, Some(now)).await;
+    let decided = decide_with_grants(
+        governance,
+        case,
+        (&grounds, asked),
+        &mut full,
+        Some(Ahead { now, own: None }),
+    )
+    .await;
     decided.map(|(decision, _)| decision)
 }
 

@@ -115,6 +115,8 @@ async fn observe(
     request: Request<Incoming>,
     gone: CancellationToken,
 ) -> Response<Body> {
+    let head = *request.method() == Method::HEAD;
+    trail.http2 = request.version() == http::Version::HTTP_2;
     let mut watch = Watch { trail: &mut trail, app: &app, done: false };
     let running =
         AssertUnwindSafe(run::run(&app, watch.trail, peer, request, &gone)).catch_unwind();
@@ -126,8 +128,11 @@ async fn observe(
             Err(Refusal::internal())
         }
     };
-    let ended = ended.and_then(|answered| unread::hold(&app, watch.trail, answered));
-    let response = match ended {
+    let ended = match ended {
+        Ok(answered) if !head => unread::hold(&app, watch.trail, answered),
+        ended => ended,
+    };
+    let mut response = match ended {
         Ok(answered) => respond::answer(watch.trail, answered),
         Err(refusal) => {
             let refusal = match audit_refusal(&app, watch.trail, &refusal).await {
@@ -138,6 +143,9 @@ async fn observe(
             respond::refusal(watch.trail, &refusal)
         }
     };
+    if head {
+        respond::drop_body(&mut response);
+    }
     let status = response.status().as_u16();
     let outcome = watch.trail.outcome.unwrap_or(RequestOutcome::Answered);
     watch.done = true;

@@ -45,8 +45,10 @@ pub enum Owner<'a> {
 #[derive(Debug)]
 pub struct BodyHold {
     room: BodyRoom,
-    /// The shares that it counts against, and how large each is.
+    /// The shares that it counts against, the widest first, and how large each is.
     shares: Vec<(String, usize)>,
+    /// The one of them in which there is room for one answer in any case.
+    owed: Option<String>,
     bytes: usize,
 }
 
@@ -75,7 +77,11 @@ impl BodyRoom {
 
     /// Holds nothing yet.
     pub fn hold(&self, owner: Owner<'_>) -> BodyHold {
-        BodyHold { room: self.clone(), shares: self.shares(owner), bytes: 0 }
+        let owed = match owner {
+            Owner::Credential(id, holder) => holder.owed().map(|name| format!("{id} {name}")),
+            _ => None,
+        };
+        BodyHold { room: self.clone(), shares: self.shares(owner), owed, bytes: 0 }
     }
 
     /// The shares that an owner's bytes count against, and how large each is.
@@ -103,11 +109,11 @@ impl BodyRoom {
         self.lock().total
     }
 
-    /// Whether this owner has filled a share of it.
+    /// Whether this owner has filled the share that is nobody else's.
     pub fn is_full(&self, owner: Owner<'_>) -> bool {
         let shares = self.shares(owner);
         let held = self.lock();
-        shares.iter().any(|(owner, max)| held.of(owner) >= *max)
+        shares.last().is_some_and(|(owner, max)| held.of(owner) >= *max)
     }
 
     fn lock(&self) -> MutexGuard<'_, Held> {
@@ -119,6 +125,13 @@ impl Held {
     fn of(&self, owner: &str) -> usize {
         self.by_owner.get(owner).copied().unwrap_or(0)
     }
+
+    fn add(&mut self, shares: &[(String, usize)], bytes: usize) {
+        self.total += bytes;
+        for (owner, _) in shares {
+            *self.by_owner.entry(owner.clone()).or_default() += bytes;
+        }
+    }
 }
 
 impl BodyHold {
@@ -127,40 +140,51 @@ impl BodyHold {
     /// # Errors
     /// If there is no room; the bytes held stay.
     pub fn grow(&mut self, bytes: usize) -> Result<(), Full> {
-        self.take(bytes, |held, max| held + bytes <= max)
-    }
-
-    /// Takes so many bytes where nothing is too large that has the room to itself.
-    ///
-    /// # Errors
-    /// If others hold the room; nothing is taken.
-    pub fn take_whole(&mut self, bytes: usize) -> Result<(), Full> {
-        self.take(bytes, |held, max| held == 0 || held + bytes <= max)
-    }
-
-    /// Takes so many bytes whether there is room or not.
-    pub fn take_owed(&mut self, bytes: usize) {
-        let _ = self.take(bytes, |_, _| true);
-    }
-
-    fn take(&mut self, bytes: usize, fits: impl Fn(usize, usize) -> bool) -> Result<(), Full> {
         if bytes == 0 {
             return Ok(());
         }
         let mut held = self.room.lock();
-        if !fits(held.total, self.room.bytes_max) {
+        if held.total + bytes > self.room.bytes_max {
             return Err(Full::Process);
         }
-        if self.shares.iter().any(|(owner, max)| !fits(held.of(owner), *max)) {
+        if self.shares.iter().any(|(owner, max)| held.of(owner) + bytes > *max) {
             return Err(Full::Owner);
         }
-        held.total += bytes;
-        for (owner, _) in &self.shares {
-            let own = held.of(owner);
-            held.by_owner.insert(owner.clone(), own + bytes);
+        self.bytes += bytes;
+        held.add(&self.shares, bytes);
+        Ok(())
+    }
+
+    /// Takes so many bytes for a whole answer. A share has at most as much as is free in the one
+    /// around it, so that nobody takes the last of it, and an answer that has its share to itself is
+    /// not too large for it.
+    ///
+    /// # Errors
+    /// If there is no room; nothing is taken.
+    pub fn take_whole(&mut self, bytes: usize) -> Result<(), Full> {
+        let mut held = self.room.lock();
+        if self.owed.as_ref().is_none_or(|owner| held.of(owner) > 0) {
+            if held.total + bytes > self.room.bytes_max {
+                return Err(Full::Process);
+            }
+            let mut free = usize::MAX;
+            for (owner, max) in &self.shares {
+                let own = held.of(owner);
+                if own + bytes > free || (own > 0 && own + bytes > *max) {
+                    return Err(Full::Owner);
+                }
+                free = max.saturating_sub(own);
+            }
         }
         self.bytes += bytes;
+        held.add(&self.shares, bytes);
         Ok(())
+    }
+
+    /// Takes so many bytes whether there is room or not.
+    pub fn take_owed(&mut self, bytes: usize) {
+        self.bytes += bytes;
+        self.room.lock().add(&self.shares, bytes);
     }
 }
 
@@ -262,7 +286,9 @@ mod tests {
         assert_eq!(all.len(), 128, "an eighth of the organization's quarter");
         assert!(room.is_full(Owner::Credential("a", &one)));
         assert!(!room.is_full(Owner::Credential("a", &two)));
-        assert_eq!((fill(&two).len(), fill(&owner).len()), (128, 512));
+        let of_two = fill(&two);
+        assert_eq!((of_two.len(), fill(&owner).len()), (64, 416), "half of what is free");
+        drop(of_two);
         drop(all);
         let large = take(&one, 3 << 20).map(drop);
         assert_eq!(large, Ok(()), "nothing is too large that has its shares to itself");
@@ -270,7 +296,9 @@ mod tests {
         assert_eq!(take(&one, 3 << 20).map(drop), Err(Full::Owner));
         let mut owed = room.hold(Owner::Credential("a", &one));
         owed.take_owed(3 << 20);
-        assert!(room.is_full(Owner::Credential("a", &two)), "it counts all the same");
+        assert!(room.is_full(Owner::Credential("a", &one)), "it counts all the same");
+        assert!(!room.is_full(Owner::Credential("a", &two)), "and is not the other's");
+        assert!(take(&owner, 2 << 20).is_ok(), "whoever has none gets one");
         drop((kept, owed));
         let held = room.lock();
         assert_eq!((held.total, held.by_owner.len()), (0, 0));

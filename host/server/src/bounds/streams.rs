@@ -47,6 +47,8 @@ struct Place {
     holder: Holder,
     /// The rooms that a page counts in, the widest first.
     rooms: Vec<Arc<Semaphore>>,
+    /// How many of them are wider than the one that has room for one page in any case.
+    wider: usize,
 }
 
 /// Room for a page that is about to be read.
@@ -75,9 +77,12 @@ fn shares(holder: &Holder) -> impl Iterator<Item = &str> {
 }
 
 /// Whether one more fits: a share has at most as many as are free in the one around it, so that
-/// nobody takes the last places.
+/// nobody takes the last places, and whoever has none gets one.
 fn is_free(open: Option<&HashMap<String, Share>>, holder: &Holder) -> bool {
     let count = |name: &str| open.and_then(|own| own.get(name)).map_or(0, |share| share.streams);
+    if holder.owed().is_some_and(|name| count(name) == 0) {
+        return true;
+    }
     let (mut max, mut free) = (STREAMS_MAX, STREAMS_MAX);
     shares(holder).all(|name| {
         let streams = count(name);
@@ -106,8 +111,9 @@ impl Streams {
             share.room.clone()
         });
         let rooms = rooms.collect();
+        let wider = shares(&holder).position(|name| holder.owed() == Some(name)).unwrap_or(0);
         let (open, organization) = (self.0.clone(), organization.to_owned());
-        Some(OpenStream(Arc::new(Place { open, organization, holder, rooms })))
+        Some(OpenStream(Arc::new(Place { open, organization, holder, rooms, wider })))
     }
 }
 
@@ -116,9 +122,19 @@ impl OpenStream {
     /// have.
     pub async fn room(&self) -> Room {
         let page = u32::try_from(PAGE_KIB).unwrap_or(u32::MAX);
-        let mut held = Vec::with_capacity(self.0.rooms.len());
-        for room in self.0.rooms.iter().rev() {
+        let place = &self.0;
+        let mut held = Vec::with_capacity(place.rooms.len());
+        // The capacity of each is known by its depth alone.
+        let capacity = |depth: usize| (ROOM_KIB >> depth.min(31)).max(PAGE_KIB);
+        let mut first = false;
+        for (depth, room) in place.rooms.iter().enumerate().rev() {
+            if first && depth < place.wider {
+                // Nobody waits for what others have with no page of their own.
+                held.extend(room.clone().try_acquire_many_owned(page).ok());
+                continue;
+            }
             held.extend(room.clone().acquire_many_owned(page).await.ok());
+            first |= depth == place.wider && room.available_permits() + PAGE_KIB == capacity(depth);
         }
         Room { held, _place: self.0.clone() }
     }
@@ -209,11 +225,14 @@ mod tests {
         for stream in [&two, &two, &two, &two, &one, &one, &one] {
             large.push(stream.room().await.fill(page()));
         }
-        assert!(three.room().now_or_never().is_none(), "eight pages with the rest");
+        let page_of_its_own =
+            three.room().now_or_never().expect("whatever others have").fill(page());
+        assert!(three.room().now_or_never().is_none(), "nine pages with the rest");
         let neighbour = places.take("b", ["one"].into(), false).unwrap();
         assert!(neighbour.room().now_or_never().is_some());
-        drop(large.pop());
-        assert!(three.room().now_or_never().is_some());
+        drop((large.pop(), large.pop(), page_of_its_own));
+        let [_first, _second] =
+            [(); 2].map(|()| three.room().now_or_never().expect("there is room").fill(page()));
     }
 
     #[test]

@@ -44,6 +44,10 @@ impl Answered {
         headers.insert(header::CONTENT_TYPE, JSON);
         Self { status, headers, body: Body::whole(text) }
     }
+    /// Whether it was kept under an idempotency key.
+    pub fn is_replayed(&self) -> bool {
+        self.headers.contains_key(REPLAYED)
+    }
     /// Marks an answer that was kept under an idempotency key.
     #[must_use]
     pub fn mark_replayed(mut self) -> Self {
@@ -78,6 +82,16 @@ pub fn answer(trail: &Trail, answered: Answered) -> Response<Body> {
     *response.status_mut() = answered.status;
     *response.headers_mut() = headers;
     response
+}
+
+/// Leaves of an answer what HEAD asks for: its head, with the length of the body that GET would get
+/// (RFC 9110, 9.3.2). Over HTTP/2 nothing else does.
+pub fn drop_body(response: &mut Response<Body>) {
+    let body = std::mem::replace(response.body_mut(), Body::empty());
+    if let Some(bytes) = body.as_whole() {
+        let length = HeaderValue::from(bytes.len());
+        response.headers_mut().entry(header::CONTENT_LENGTH).or_insert(length);
+    }
 }
 
 /// How a request's refusals are worded.

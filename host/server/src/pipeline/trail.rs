@@ -37,6 +37,8 @@ pub struct Trail {
     pub problem: bool,
     /// Whether a person's browser shows the answer.
     pub page: bool,
+    /// Whether it came over HTTP/2.
+    pub http2: bool,
     /// Whether it is anything but a read.
     pub mutates: bool,
     /// Whether the answer must not be cached.
@@ -80,6 +82,7 @@ impl Trail {
             catalogue: Catalogue::Primary,
             problem: false,
             page: false,
+            http2: false,
             mutates,
             private: false,
             deprecated: None,

@@ -12,7 +12,8 @@ use crate::bounds::holder::Holder;
 use crate::bounds::room::{BodyHold, Full, Owner};
 use crate::http::body::Body;
 
-/// Bytes below which an answer costs no more than the request that it answers.
+/// Bytes below which an answer costs no more than the request that it answers. Of such requests a
+/// connection of HTTP/2 has many at once, and each counts for this much there.
 const COUNTED_BYTES_MIN: usize = 4 << 10;
 /// Bytes below which all that is unread is nobody's full share.
 const QUIET_BYTES: usize = 4 << 20;
@@ -40,8 +41,8 @@ pub fn check(app: &App, caller: &Caller) -> Result<(), Refusal> {
     if full { Err(refusal(Full::Owner)) } else { Ok(()) }
 }
 
-/// Counts a whole answer until it is read. One to a read that has no room is not given; one to a
-/// change tells of what was done, and is.
+/// Counts a whole answer until it is read. One that has no room is not given, and can be asked for
+/// again, by its key if it was kept; but what a change answers that was made just now is.
 ///
 /// # Errors
 /// 429 where the credential has filled its share, 503 where all together have filled the room.
@@ -50,16 +51,17 @@ pub fn hold(app: &App, trail: &Trail, answered: Answered) -> Result<Answered, Re
     let (Some(caller), Some(bytes)) = (placed, answered.body.as_whole()) else {
         return Ok(answered);
     };
-    if bytes.len() < COUNTED_BYTES_MIN {
+    if bytes.is_empty() || (bytes.len() < COUNTED_BYTES_MIN && !trail.http2) {
         return Ok(answered);
     }
+    let count = bytes.len().max(COUNTED_BYTES_MIN);
     let holder = Holder::of(caller.identity());
     let mut hold = app.bounds.answers.hold(Owner::Credential(caller.organization(), &holder));
-    if let Err(full) = hold.take_whole(bytes.len()) {
-        if !trail.mutates {
+    if let Err(full) = hold.take_whole(count) {
+        if !trail.mutates || answered.is_replayed() {
             return Err(refusal(full));
         }
-        hold.take_owed(bytes.len());
+        hold.take_owed(count);
     }
     let body = Body::whole(Bytes::from_owner(Piece(bytes.clone(), hold)));
     Ok(Answered { body, ..answered })
