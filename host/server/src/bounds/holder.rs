@@ -9,9 +9,9 @@ use charter_tenancy::identity::Identity;
 #[derive(Clone, Debug, Default)]
 pub struct Holder {
     shares: Vec<String>,
-    /// The place among them of a person's, or of a project's or user's that keys are pinned to.
-    /// Whatever others have, there is room for one in it.
-    owed: usize,
+    /// The place among them of the one that has room for one, whatever others have: a person's, or
+    /// that of a project or user that keys are pinned to.
+    floor: usize,
 }
 
 impl Holder {
@@ -27,16 +27,16 @@ impl Holder {
                     .as_ref()
                     .map_or_else(|| "no user".to_owned(), |id| format!("user {}", id.as_str()));
                 let pinned = std::iter::once("pinned".to_owned());
-                Self { shares: pinned.chain(project).chain([own]).collect(), owed: 1 }
+                Self { shares: pinned.chain(project).chain([own]).collect(), floor: 1 }
             }
             Identity::Key(key) => {
                 let line = key.ancestors.iter().rev().chain([&key.id]);
                 let line = line.map(|id| format!("key {}", id.as_str()));
                 let root = key.root.iter().map(|account| person(account));
-                Self { shares: root.chain(line).collect(), owed: 0 }
+                Self { shares: root.chain(line).collect(), floor: 0 }
             }
             Identity::Session(session) => {
-                Self { shares: vec![person(session.account.as_str())], owed: 0 }
+                Self { shares: vec![person(session.account.as_str())], floor: 0 }
             }
             Identity::Operator | Identity::Anonymous => Self::default(),
         }
@@ -47,16 +47,16 @@ impl Holder {
         &self.shares
     }
 
-    /// The name of the one in which there is room for one in any case.
-    pub fn owed(&self) -> Option<&str> {
-        self.shares.get(self.owed).map(String::as_str)
+    /// The name of the one that has room for one, whatever others have.
+    pub fn floor(&self) -> Option<&str> {
+        self.shares.get(self.floor).map(String::as_str)
     }
 }
 
 #[cfg(test)]
 impl<const N: usize> From<[&str; N]> for Holder {
     fn from(shares: [&str; N]) -> Self {
-        let owed = usize::from(shares.first() == Some(&"pinned"));
-        Self { shares: shares.map(str::to_owned).into(), owed }
+        let floor = usize::from(shares.first() == Some(&"pinned"));
+        Self { shares: shares.map(str::to_owned).into(), floor }
     }
 }

@@ -78,7 +78,7 @@ impl BodyRoom {
     /// Holds nothing yet.
     pub fn hold(&self, owner: Owner<'_>) -> BodyHold {
         let owed = match owner {
-            Owner::Credential(id, holder) => holder.owed().map(|name| format!("{id} {name}")),
+            Owner::Credential(id, holder) => holder.floor().map(|name| format!("{id} {name}")),
             _ => None,
         };
         BodyHold { room: self.clone(), shares: self.shares(owner), owed, bytes: 0 }

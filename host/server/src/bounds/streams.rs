@@ -80,7 +80,7 @@ fn shares(holder: &Holder) -> impl Iterator<Item = &str> {
 /// nobody takes the last places, and whoever has none gets one.
 fn is_free(open: Option<&HashMap<String, Share>>, holder: &Holder) -> bool {
     let count = |name: &str| open.and_then(|own| own.get(name)).map_or(0, |share| share.streams);
-    if holder.owed().is_some_and(|name| count(name) == 0) {
+    if holder.floor().is_some_and(|name| count(name) == 0) {
         return true;
     }
     let (mut max, mut free) = (STREAMS_MAX, STREAMS_MAX);
@@ -111,7 +111,7 @@ impl Streams {
             share.room.clone()
         });
         let rooms = rooms.collect();
-        let wider = shares(&holder).position(|name| holder.owed() == Some(name)).unwrap_or(0);
+        let wider = shares(&holder).position(|name| holder.floor() == Some(name)).unwrap_or(0);
         let (open, organization) = (self.0.clone(), organization.to_owned());
         Some(OpenStream(Arc::new(Place { open, organization, holder, rooms, wider })))
     }
