@@ -307,6 +307,7 @@ fn disable_row(webhook: &Webhook, reason: &str, now: Instant) -> Option<Fact> {
         at: now,
         actor: ("system", "webhooks"),
         on_behalf_of: webhook.tenant_user_id.as_deref(),
+        project: webhook.project_id.as_deref(),
         action: "webhooks.disable",
         entity_type: Some("webhook"),
         entity_id: Some(&webhook.id),
@@ -403,5 +404,32 @@ mod tests {
             assert!(seat("o/a").is_none(), "its share is used");
             assert!(seat("o/neighbour").is_some());
         }
+    }
+
+    #[test]
+    fn the_row_of_a_webhook_that_is_switched_off_is_read_in_its_project() {
+        let id = "0197a000-0000-7000-8000-000000000001";
+        let webhook = Webhook {
+            id: id.into(),
+            organization: charter_kernel::id::OrganizationId::parse(id).unwrap(),
+            project_id: Some("project".into()),
+            tenant_user_id: Some("user".into()),
+            url: "https://example.com/".into(),
+            event_types: vec!["*".into()],
+            secret: String::new(),
+            previous: Vec::new(),
+            active: true,
+            disabled_reason: None,
+            failures: 0,
+            since: 0,
+            resumed_at: None,
+            created_at: Instant(0),
+        };
+        let row = disable_row(&webhook, "it is gone", Instant(0)).unwrap();
+        let body: serde_json::Value = serde_json::from_str(&row.body).unwrap();
+        assert_eq!(
+            (&body["project_id"], &body["on_behalf_of"]),
+            (&json!("project"), &json!("user"))
+        );
     }
 }
