@@ -346,6 +346,7 @@ on_both! {
         assert_eq!((&logged["logs"][0]["entity_id"], &logged["logs"][0]["reason"]), (&json!(id), &json!("mail_failed")), "{logged}");
         let user = approval(&tenant.client, &id)["user_id"].clone();
         assert!(user.is_string() && logged["logs"][0]["on_behalf_of"] == user, "{logged}");
+        assert_eq!(logged["logs"][0]["project_id"], json!(tenant.project), "{logged}");
         assert!(world.server().log().contains("a mail was given up"));
     }
 

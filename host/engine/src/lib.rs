@@ -42,3 +42,4 @@ pub use egress::{Egress, EgressBody, EgressError, Outbound, Target};
 pub use engine::Engine;
 pub use host::{Host, Nested, Reply};
 pub use leave::{Granted, Leave, Proposal, Ungranted};
+pub use lobby::{Lobby, Seat};

@@ -1,6 +1,6 @@
-//! The queue in which calls wait for places: [`Places`] for tasks.
+//! The queue in which calls, and deliveries, wait for places: [`Places`] for tasks.
 //!
-//! Knows nothing of calls beyond the party that each belongs to. Invariant: a seat that is dropped,
+//! Knows nothing of either beyond the party that each belongs to. Invariant: a seat that is dropped,
 //! and a waiter that leaves after it was called, give their place to the next one.
 
 use std::collections::HashMap;
@@ -13,7 +13,7 @@ use tokio::sync::oneshot;
 
 /// Places, and the tasks that wait for them.
 #[derive(Debug)]
-pub(crate) struct Lobby(Mutex<Inside>);
+pub struct Lobby(Mutex<Inside>);
 
 #[derive(Debug)]
 struct Inside {
@@ -23,7 +23,7 @@ struct Inside {
 
 /// A place; dropping it gives it back.
 #[derive(Debug)]
-pub(crate) struct Seat {
+pub struct Seat {
     lobby: Arc<Lobby>,
     party: Arc<str>,
 }
@@ -40,7 +40,7 @@ pub(crate) struct Waiter {
 
 impl Lobby {
     /// Places that are held for long: room is kept for who comes next.
-    pub(crate) fn with_reserve(all: usize) -> Arc<Self> {
+    pub fn with_reserve(all: usize) -> Arc<Self> {
         Self::of(Places::with_reserve(all))
     }
 
@@ -74,6 +74,14 @@ impl Lobby {
         inside.calls.insert(ticket, call);
         drop(inside);
         Err(Waiter { lobby: self.clone(), party: party.clone(), ticket, called, seated: false })
+    }
+
+    /// A place, once the party may have one.
+    pub async fn seat(self: &Arc<Self>, party: &Arc<str>) -> Seat {
+        match self.enter(party) {
+            Ok(seat) => seat,
+            Err(waiter) => waiter.await,
+        }
     }
 
     /// Whether the party's share, rather than the number of places, keeps it from one more.

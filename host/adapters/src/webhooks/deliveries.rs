@@ -1,14 +1,14 @@
 //! Sends deliveries to their endpoints: at once, and up to three times more.
 //!
-//! Endpoints are served side by side, each by itself, and those that fail have places of their own:
-//! what is dead waits for itself alone.
+//! Endpoints are served side by side, each by itself. Those that fail or are slow have places of
+//! their own, and of all places an organization has a share: its endpoints wait for its own alone.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use charter_engine::EgressError;
+use charter_engine::{EgressError, Lobby, Seat};
 use charter_kernel::audit::AuditRow;
 use charter_kernel::id::FactId;
 use charter_kernel::time::Instant;
@@ -20,7 +20,6 @@ use charter_tenancy::stored;
 use futures::future::join_all;
 use http::header::RETRY_AFTER;
 use serde_json::json;
-use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -29,16 +28,19 @@ use crate::webhooks;
 
 /// How often due deliveries are looked for, although something wakes the sender.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// Endpoints served at one time, and apart from them those whose last delivery failed.
+/// Endpoints served at one time, and apart from them those whose last delivery failed or was slow.
 const ENDPOINTS_MAX: usize = 256;
-/// Endpoints that are remembered to fail; beyond it all are forgotten, and found out again.
+/// Endpoints that are remembered to fail or to be slow; beyond it all are forgotten, and found out
+/// again.
 const FAILING_MAX: usize = 100_000;
 /// Deliveries to one endpoint at one time.
 const PARALLEL: usize = 8;
 /// Due endpoints looked at in one turn.
-const TURN_MAX: u32 = 1_000;
+const TURN_MAX: u32 = 10_000;
 /// How long one try may take.
 const TRY: Duration = Duration::from_secs(15);
+/// An answer that takes longer is slow.
+const SLOW_MS: u64 = 3_000;
 /// How long the work on one may take before another host may take it up.
 const LEASE_MS: i64 = 60_000;
 /// Between the tries.
@@ -50,7 +52,7 @@ const TALLIES_MAX: u32 = 16;
 /// Deliveries in a row that fail for good before a webhook is switched off.
 const FAILURES_MAX: u32 = 20;
 
-/// Endpoints that are served now, and those whose last try failed.
+/// Endpoints that are served now, and those whose last try failed or was slow.
 #[derive(Default)]
 struct Serving {
     endpoints: HashSet<String>,
@@ -70,19 +72,32 @@ impl Serving {
     }
 }
 
-/// Places for those that take what they are sent, and for those that do not.
+/// Places for those that soon take what they are sent, and for those that do not. In either an
+/// organization takes one more only while it has fewer than are free.
 struct Places {
-    healthy: Semaphore,
-    failing: Semaphore,
+    healthy: Arc<Lobby>,
+    failing: Arc<Lobby>,
+}
+
+impl Places {
+    fn new() -> Self {
+        Self {
+            healthy: Lobby::with_reserve(ENDPOINTS_MAX),
+            failing: Lobby::with_reserve(ENDPOINTS_MAX),
+        }
+    }
+
+    /// A place for an endpoint of this organization, once there is one.
+    async fn seat(&self, organization: &Arc<str>, failing: bool) -> Seat {
+        let places = if failing { &self.failing } else { &self.healthy };
+        places.seat(organization).await
+    }
 }
 
 /// Never ends by itself.
 pub async fn run(adapters: Arc<Adapters>, tasks: TaskTracker, draining: CancellationToken) {
     let serving = Arc::new(Mutex::new(Serving::default()));
-    let places = Arc::new(Places {
-        healthy: Semaphore::new(ENDPOINTS_MAX),
-        failing: Semaphore::new(ENDPOINTS_MAX),
-    });
+    let places = Arc::new(Places::new());
     loop {
         let (due, next) = match adapters.store.groups_due(&Delivery::all(), TURN_MAX).await {
             Ok(found) => found,
@@ -131,12 +146,20 @@ impl Drop for ServedEndpoint {
 
 /// Sends what is due to one endpoint.
 async fn serve(adapters: &Adapters, served: &ServedEndpoint, places: &Places) {
+    let organization: Arc<str> =
+        match adapters.store.next_reach(&Delivery::all(), &served.endpoint).await {
+            Ok(Some(reach)) => reach.as_str().into(),
+            Ok(None) => return,
+            Err(error) => {
+                return tracing::warn!(
+                    error = &error as &dyn std::error::Error,
+                    "an endpoint's organization cannot be read; its deliveries wait"
+                );
+            }
+        };
     loop {
         let failing = lock(&served.serving).failing.contains(&served.endpoint);
-        let Ok(_place) = if failing { &places.failing } else { &places.healthy }.acquire().await
-        else {
-            return;
-        };
+        let _place = places.seat(&organization, failing).await;
         let take = Take {
             reach: None,
             space: Delivery::all(),
@@ -157,7 +180,7 @@ async fn serve(adapters: &Adapters, served: &ServedEndpoint, places: &Places) {
     }
 }
 
-/// Tries one delivery; whether the endpoint took it.
+/// Tries one delivery; whether the endpoint took it, and soon.
 async fn deliver_one(adapters: &Adapters, taken: Taken) -> bool {
     let Ok(mut delivery) = Delivery::read(&taken.row) else { return false };
     let key = Webhook::address(&delivery.organization, &delivery.webhook);
@@ -187,12 +210,13 @@ async fn deliver_one(adapters: &Adapters, taken: Taken) -> bool {
     let duration_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
     delivery.attempts.push(Attempt { at, status, error, duration_ms });
     let took = status.is_some_and(|status| (200..300).contains(&status));
+    let good = took && duration_ms <= SLOW_MS;
     let gone = status == Some(410);
     let again = BACKOFF_MS.get(delivery.attempts.len() - 1).filter(|_| !took && !gone);
     let Some(backoff) = again else {
         delivery.status = if took { DeliveryOutcome::Succeeded } else { DeliveryOutcome::Failed };
         end(adapters, &taken, delivery, Some((took, gone))).await;
-        return took;
+        return good;
     };
     let wait = jitter(*backoff).max(asked.unwrap_or(0));
     again_at(adapters, &taken, &delivery, adapters.store.now().plus_ms(wait)).await;
@@ -283,6 +307,7 @@ fn disable_row(webhook: &Webhook, reason: &str, now: Instant) -> Option<Fact> {
         at: now,
         actor: ("system", "webhooks"),
         on_behalf_of: webhook.tenant_user_id.as_deref(),
+        project: webhook.project_id.as_deref(),
         action: "webhooks.disable",
         entity_type: Some("webhook"),
         entity_id: Some(&webhook.id),
@@ -357,5 +382,54 @@ async fn commit(adapters: &Adapters, unit: Unit) {
         && error.refusal().is_none()
     {
         tracing::warn!(%error, "what became of a delivery could not be written; it is tried again");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt as _;
+
+    use super::*;
+
+    #[test]
+    fn slow_endpoints_of_some_organizations_leave_a_place_to_the_next_one() {
+        for failing in [false, true] {
+            let places = Places::new();
+            let seat =
+                |organization: &str| places.seat(&organization.into(), failing).now_or_never();
+            let fill = |organization| std::iter::from_fn(|| seat(organization)).collect::<Vec<_>>();
+            let slow = ["o/a", "o/b", "o/c", "o/d", "o/e", "o/f"].map(fill);
+            assert_eq!(slow[0].len(), ENDPOINTS_MAX / 2);
+            assert!(slow.iter().all(|held| !held.is_empty()));
+            assert!(seat("o/a").is_none(), "its share is used");
+            assert!(seat("o/neighbour").is_some());
+        }
+    }
+
+    #[test]
+    fn the_row_of_a_webhook_that_is_switched_off_is_read_in_its_project() {
+        let id = "0197a000-0000-7000-8000-000000000001";
+        let webhook = Webhook {
+            id: id.into(),
+            organization: charter_kernel::id::OrganizationId::parse(id).unwrap(),
+            project_id: Some("project".into()),
+            tenant_user_id: Some("user".into()),
+            url: "https://example.com/".into(),
+            event_types: vec!["*".into()],
+            secret: String::new(),
+            previous: Vec::new(),
+            active: true,
+            disabled_reason: None,
+            failures: 0,
+            since: 0,
+            resumed_at: None,
+            created_at: Instant(0),
+        };
+        let row = disable_row(&webhook, "it is gone", Instant(0)).unwrap();
+        let body: serde_json::Value = serde_json::from_str(&row.body).unwrap();
+        assert_eq!(
+            (&body["project_id"], &body["on_behalf_of"]),
+            (&json!("project"), &json!("user"))
+        );
     }
 }

@@ -10,6 +10,7 @@ use std::time::Duration;
 use charter_adapters::mail::smtp::{self, Fate};
 use charter_adapters::mail::{self, letter, outbox};
 use charter_kernel::audit::AuditRow;
+use charter_kernel::governance::hold::Subject;
 use charter_kernel::id::{InvitationId, OrganizationId};
 use charter_kernel::time::Instant;
 use charter_kernel::unit::{Fact, Guard, Key, Rejection, Space, Taken, Unit, Write};
@@ -111,8 +112,8 @@ async fn mail_one(app: &App, taken: Taken) {
                 reason,
                 "a mail was given up"
             );
-            let user = user_of(app, &mail).await;
-            let told = audit_failure(&mail, user.as_deref(), &reason, now).into_iter().collect();
+            let subject = subject_of(app, &mail).await;
+            let told = audit_failure(&mail, subject.as_ref(), &reason, now).into_iter().collect();
             end(app, &taken, &mail, Some((Mailed::Failed, Some(reason))), told).await;
         }
     }
@@ -256,17 +257,22 @@ async fn mark_link(
     stored::replace(txn, &link, "link").await.map(drop)
 }
 
-/// The tenant user whose approval a mail is about: rows about it are that user's, and what is
-/// private in them goes with the user.
-async fn user_of(app: &App, mail: &Mail) -> Option<String> {
+/// The subject of the approval that a mail is about: rows about it are its tenant user's, in the
+/// user's project, and what is private in them goes with the user.
+async fn subject_of(app: &App, mail: &Mail) -> Option<Subject> {
     let Cause::Approval { approval, .. } = &mail.cause else { return None };
     let key = Approval::address(&mail.organization, approval);
     let row = app.store.get(&key).await.ok().flatten()?;
-    Approval::read(&row).ok()?.subject.user
+    Some(Approval::read(&row).ok()?.subject)
 }
 
 /// The audit row of a mail that was given up.
-fn audit_failure(mail: &Mail, user: Option<&str>, reason: &str, now: Instant) -> Option<Fact> {
+fn audit_failure(
+    mail: &Mail,
+    subject: Option<&Subject>,
+    reason: &str,
+    now: Instant,
+) -> Option<Fact> {
     let (kind, id) = match &mail.cause {
         Cause::Approval { approval, .. } => ("approval", approval.as_str()),
         Cause::Invitation { invitation } => ("invitation", invitation.as_str()),
@@ -277,7 +283,8 @@ fn audit_failure(mail: &Mail, user: Option<&str>, reason: &str, now: Instant) ->
         organization: &mail.organization,
         at: now,
         actor: ("system", "mail"),
-        on_behalf_of: user,
+        on_behalf_of: subject.and_then(|subject| subject.user.as_deref()),
+        project: subject.and_then(|subject| subject.project.as_deref()),
         action: "mail.give_up",
         entity_type: Some(kind),
         entity_id: Some(id),

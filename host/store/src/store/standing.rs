@@ -1,4 +1,4 @@
-//! The numbers of groups of leased rows, and when the next of their rows is due.
+//! The numbers of groups of leased rows, and when the next of their rows is due, and whose it is.
 
 use charter_kernel::apply::text_fits;
 use charter_kernel::time::Instant;
@@ -115,6 +115,21 @@ impl Store {
         let now = self.now();
         let next = rows.iter().map(|(_, due)| *due).find(|due| *due > now);
         Ok((rows.into_iter().filter(|(_, due)| *due <= now).map(|(name, _)| name).collect(), next))
+    }
+
+    /// The reach of the next row of a group in a space of the host, held or not.
+    pub async fn next_reach(&self, space: &Space, group: &str) -> Result<Option<Reach>, ReadError> {
+        let sql = self.inner.database.dialect.sql(
+            "SELECT reach FROM documents WHERE space = $1 AND lease_group = $2 AND lease_group IS NOT NULL \
+             AND space >= 'host.' AND space < 'host/' ORDER BY due_at LIMIT 1",
+        );
+        let query = query(sql).bind(space.as_str()).bind(group.to_owned());
+        let row = reading(query.fetch_optional(&self.inner.readers)).await?;
+        let reach: Option<String> = row
+            .map(|row| row.try_get(0))
+            .transpose()
+            .map_err(|error| ReadError::Failed(Some(error)))?;
+        Ok(reach.map(Reach::from_store))
     }
 
     /// When the next row of a group is due; across all reaches for a space of the host where

@@ -159,6 +159,9 @@ async fn jobs_are_taken_across_all_reaches(bed: Bed) {
             .unwrap();
     }
     assert_eq!(bed.store.next_due(None, &jobs, "mail").await.unwrap(), Some(bed.store.now()));
+    let next = bed.store.next_reach(&jobs, "mail").await.unwrap().expect("it has rows");
+    assert!(["a", "b", "c"].map(Reach::user).contains(&next), "{next:?}");
+    assert_eq!(bed.store.next_reach(&jobs, "none").await.unwrap(), None);
     let all = Take { reach: None, space: jobs.clone(), ..take(&bed.store, "mail", 5, "t") };
     let got = taken(&bed.store, all).await;
     assert_eq!(got.len(), 3);
