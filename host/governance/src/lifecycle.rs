@@ -36,6 +36,7 @@ pub enum Change {
     /// Its revocation was lifted.
     Restored,
     /// It was deleted; what it owns is still there when the signal arrives, and goes afterwards.
+    /// Told again when money of it comes free that was set aside.
     Deleted,
 }
 

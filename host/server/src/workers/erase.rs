@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use charter_engine::hook;
-use charter_engine::job::{JobRecord, jobs};
+use charter_engine::job::{JobRecord, jobs, schedules};
 use charter_governance::{approvals, aside, lifecycle};
 use charter_kernel::refusal::Refusal;
 use charter_kernel::time::Instant;
@@ -259,7 +259,7 @@ async fn cancel_approval(
     commit_unit(app, held, txn.into_unit()).await
 }
 
-/// API keys, webhooks, deliveries, grants and hooks that end with what is removed.
+/// API keys, webhooks, deliveries, grants, hooks and schedules that end with what is removed.
 async fn keys(app: &App, erasure: &Erasure) -> Result<Vec<Key>, ReadError> {
     let reach = Reach::organization(&erasure.organization);
     let keys = erasure.keys().map(|(field, id)| (ApiKey::space(), field, id));
@@ -282,6 +282,12 @@ async fn keys(app: &App, erasure: &Erasure) -> Result<Vec<Key>, ReadError> {
         if found.len() >= BATCH_ROWS as usize {
             break;
         }
+    }
+    if erasure.user().is_some() && found.len() < BATCH_ROWS as usize {
+        // Each occurrence would be refused, for as long as the other rows wait.
+        let own = Reach::from_store(erasure.reach.clone());
+        let query = Query::all(&own, &schedules()).limit(BATCH_ROWS).relax();
+        found.extend(app.store.find(&query).await?.items.into_iter().map(|(key, _)| key));
     }
     Ok(found)
 }

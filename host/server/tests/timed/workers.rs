@@ -170,6 +170,8 @@ async fn what_a_deleted_user_owned_stays_while_its_money_is_set_aside_and_the_ho
     let book = Key::new(&gone, &Space::of("shelf", "books"), "book");
     bed.commit(vec![
         put(book, "{}"),
+        // It goes at once: nobody is left to run it for.
+        put(Key::new(&gone, &schedules(), "shelf/daily"), "{}"),
         Account::new(Normal::Debit, true).open(&source),
         Account::credit().open(&credit),
         Account::credit().open(&balance),
