@@ -30,9 +30,10 @@ fn authorize(client: &Client, card: &str, cents: u64, status: u16) -> Value {
     client.post(&format!("{card}/authorizations"), &asked).expect(status)
 }
 
-/// From now on a person decides on each authorization.
+/// From now on a person decides on each authorization, and on each refund.
 fn ask_first(tenant: &Tenant) {
-    let rule = json!({ "id": "ask", "effect": "require_approval", "actions": ["cards.authorize"] });
+    let actions = ["cards.authorize", "cards.refund"];
+    let rule = json!({ "id": "ask", "effect": "require_approval", "actions": actions });
     tenant.client.put("/v1/governance/policy", &json!({ "rules": [rule] })).expect(200);
 }
 
@@ -64,10 +65,15 @@ on_both! {
         own.post(&format!("{card}/authorizations/{paid}/capture"), &json!({})).expect(200);
         ask_first(&tenant);
         let waits = authorize(&own, &card, 1_500, 202);
-        let approval = format!("/v1/approvals/{}", waits["approval_id"].as_str().unwrap());
+        // A refund of all that merchants were paid waits too: their money is none of the user's.
+        let refund = own.post(&format!("{card}/authorizations/{paid}/refund"), &json!({})).expect(202);
         tenant.client.delete(&format!("/v1/users/{user}")).expect(200);
         until("it returns", || credit(&tenant) == (2_000, 2_000));
-        assert_eq!(tenant.client.get(&approval).expect(200)["approval"]["status"], "canceled");
+        for waited in [waits, refund] {
+            let approval = format!("/v1/approvals/{}", waited["approval_id"].as_str().unwrap());
+            assert_eq!(tenant.client.get(&approval).expect(200)["approval"]["status"], "canceled");
+        }
+        assert_eq!(credit(&tenant), (2_000, 2_000));
         world.books_agree();
     }
 }

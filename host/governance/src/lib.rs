@@ -14,11 +14,11 @@ use charter_tenancy::notices::Notices;
 use tokio::sync::Notify;
 
 pub mod approvals;
+pub mod aside;
 pub mod audit;
 pub mod caps;
 pub mod decide;
 pub mod gateway;
-pub mod leftovers;
 pub mod lifecycle;
 pub mod verify;
 

@@ -21,7 +21,7 @@ use charter_tenancy::records::user::User;
 use charter_tenancy::stored;
 use serde_json::{Value, json};
 
-use crate::{Governance, leftovers};
+use crate::{Governance, aside};
 
 /// Runs of one signal: with the doubling waits between them, most of an hour.
 const ATTEMPTS_MAX: u32 = 12;
@@ -36,6 +36,7 @@ pub enum Change {
     /// Its revocation was lifted.
     Restored,
     /// It was deleted; what it owns is still there when the signal arrives, and goes afterwards.
+    /// Told again when money of it comes free that was set aside.
     Deleted,
 }
 
@@ -97,30 +98,17 @@ impl Told<'_> {
         primitive: &str,
     ) -> Result<String, Refusal> {
         let user = self.user;
-        let reason = user.revoked.as_ref().and_then(|revocation| revocation.reason.clone());
-        let payload = json!({
-            "user_id": user.id,
-            "project_id": user.project,
-            "external_id": user.external_id,
-            "reason": reason,
-            "test": self.test,
-            "at": self.now,
-        });
-        let owner = Owner {
-            organization: user.organization.to_string(),
-            project: user.project.to_string(),
-            user: Some(user.id.to_string()),
-            root: None,
+        let news = News {
+            change,
+            organization: user.organization.as_str(),
+            project: user.project.as_str(),
+            user: user.id.as_str(),
+            external_id: user.external_id.as_deref(),
+            reason: user.revoked.as_ref().and_then(|revocation| revocation.reason.as_deref()),
+            test: self.test,
+            at: self.now,
         };
-        let signal = Sent {
-            primitive,
-            kind: change.signal(),
-            payload,
-            owner,
-            now: self.now,
-            request: self.request,
-            attempts: ATTEMPTS_MAX,
-        };
+        let signal = news.to(primitive, self.now, self.request);
         // The user's own rows go with it, and with its project's: the word of its end must outlive
         // both.
         let reach = match change {
@@ -143,8 +131,81 @@ impl Told<'_> {
         let signals = self.tell(governance, txn, Change::Deleted).await?;
         stored::remove(txn, self.user).await?;
         let reach = Reach::user(self.user.id.as_str());
-        erase(txn, self.user.organization.as_str(), &reach, signals.clone(), self.now).await?;
+        let aside = aside::set_aside(txn.store(), &reach).await.map_err(stored::reading)?;
+        let erasure = Erasure {
+            organization: self.user.organization.to_string(),
+            reach: reach.as_str().to_owned(),
+            after: signals.clone(),
+            aside,
+            project: self.user.project.to_string(),
+            test: self.test,
+            since: self.now,
+        };
+        note(txn, &erasure).await?;
         Ok(signals)
+    }
+}
+
+/// The jobs that tell of the end of a user again: money of it came free that was set aside when it
+/// was told last. Of its record nothing is left by now, and of the erasure of anything else nobody
+/// is told.
+///
+/// # Errors
+/// If the operating system has no randomness.
+pub fn tell_again(
+    governance: &Governance,
+    erasure: &Erasure,
+    now: Instant,
+) -> Result<Vec<(Key, Draft)>, Refusal> {
+    let Some(user) = erasure.user() else { return Ok(Vec::new()) };
+    let news = News {
+        change: Change::Deleted,
+        organization: &erasure.organization,
+        project: &erasure.project,
+        user,
+        external_id: None,
+        reason: None,
+        test: erasure.test,
+        at: erasure.since,
+    };
+    let reach = Reach::organization(&erasure.organization);
+    let live = governance.registry.current();
+    live.listeners(news.change.signal())
+        .map(|primitive| news.to(primitive, now, "").job(&reach))
+        .collect()
+}
+
+/// A change of a user, in the words of its signal.
+struct News<'a> {
+    change: Change,
+    organization: &'a str,
+    project: &'a str,
+    user: &'a str,
+    external_id: Option<&'a str>,
+    reason: Option<&'a str>,
+    test: bool,
+    at: Instant,
+}
+
+impl News<'_> {
+    /// The signal to one primitive.
+    fn to<'a>(&self, primitive: &'a str, now: Instant, request: &'a str) -> Sent<'a> {
+        let payload = json!({
+            "user_id": self.user,
+            "project_id": self.project,
+            "external_id": self.external_id,
+            "reason": self.reason,
+            "test": self.test,
+            "at": self.at,
+        });
+        let owner = Owner {
+            organization: self.organization.to_owned(),
+            project: self.project.to_owned(),
+            user: Some(self.user.to_owned()),
+            root: None,
+        };
+        let kind = self.change.signal();
+        Sent { primitive, kind, payload, owner, now, request, attempts: ATTEMPTS_MAX }
     }
 }
 
@@ -366,8 +427,7 @@ pub fn is_test(project: &Project) -> bool {
     project.mode == Mode::Test
 }
 
-/// Has everything within a reach removed, once these jobs have ended, and the money returned that
-/// is set aside now.
+/// Has everything within a reach removed, once these jobs have ended.
 ///
 /// # Errors
 /// When the store cannot be asked.
@@ -378,13 +438,12 @@ pub async fn erase(
     after: Vec<String>,
     now: Instant,
 ) -> Result<(), Refusal> {
-    let aside = leftovers::set_aside(txn.store(), reach).await.map_err(stored::reading)?;
     let erasure = Erasure {
         organization: organization.to_owned(),
         reach: reach.as_str().to_owned(),
         after,
-        aside,
         since: now,
+        ..Erasure::default()
     };
     note(txn, &erasure).await
 }

@@ -122,17 +122,6 @@ impl Account {
         Balance { posted, pending_in, pending_out, available: posted.saturating_sub(pending_out) }
     }
 
-    /// The available amount, where all of it is money that was set aside to go when this much was,
-    /// and came free since. Nothing where more is there than came free: some of it was left on
-    /// purpose. Nothing either where the account is frozen, or can be overdrawn, or is not of money
-    /// owed.
-    pub fn leftover(&self, aside: i64) -> i64 {
-        let Balance { pending_out, available, .. } = self.balance();
-        let is_owed = self.normal == Normal::Credit && !self.may_go_negative && !self.frozen;
-        let came_free = aside.saturating_sub(pending_out);
-        if is_owed && (1..=came_free).contains(&available) { available } else { 0 }
-    }
-
     /// The most that it can give: nothing bounds one that may go negative.
     fn gives(&self) -> i64 {
         if self.may_go_negative { i64::MAX } else { self.balance().available }
@@ -237,23 +226,6 @@ mod tests {
         );
         transfer(&mut a, &mut b, 12, Phase::Settle { reserved: 4 }).unwrap();
         assert_eq!(a.balance().posted, -2, "what was truly spent is posted");
-    }
-
-    #[test]
-    fn what_came_free_is_told_from_what_was_left() {
-        let (mut a, mut b) = (credit(20), credit(0));
-        transfer(&mut a, &mut b, 20, Phase::Reserve).unwrap();
-        assert_eq!(a.leftover(20), 0, "it is set aside still");
-        transfer(&mut a, &mut b, 15, Phase::Void).unwrap();
-        assert_eq!(a.leftover(20), 15);
-        transfer(&mut a, &mut b, 2, Phase::Settle { reserved: 5 }).unwrap();
-        assert_eq!((a.leftover(20), b.leftover(20)), (18, 2));
-        assert_eq!(a.leftover(17), 0, "more is there than came free");
-        assert_eq!((credit(20).leftover(0), credit(0).leftover(5)), (0, 0));
-        let other = |other: Account| other.leftover(20);
-        assert_eq!(other(Account { frozen: true, ..a }), 0);
-        assert_eq!(other(Account { may_go_negative: true, ..a }), 0);
-        assert_eq!(other(Account { debits: 18, ..Account::new(Normal::Debit, false) }), 0);
     }
 
     #[test]

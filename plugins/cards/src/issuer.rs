@@ -340,9 +340,11 @@ fn tell(card: &Doc<Card>, status: Status, key: &str) -> Result<(), Refused> {
     STRIPE.post(&format!("/v1/issuing/cards/{reference}"), form, key).map(drop)
 }
 
-/// The profile of a card is gone: its issuer cancels it, unless it has done so already.
+/// The profile of a card is gone: its issuer cancels it, unless it has done so already. The end may
+/// be told again, so it is kept that the issuer knows.
 pub(crate) fn end(card: &Doc<Card>) -> Result<()> {
-    if card.body.status == Status::Canceled {
+    let is_known = card.body.issued.as_ref().is_some_and(|issued| issued.reference.is_some());
+    if !is_known || card.body.status == Status::Canceled {
         return Ok(());
     }
     match tell(card, Status::Canceled, &format!("charter-card-{}-end", card.id)) {
@@ -351,7 +353,11 @@ pub(crate) fn end(card: &Doc<Card>) -> Result<()> {
             log::error("the issuer does not cancel the card of a deleted profile", &fields);
             Ok(())
         }
-        told => Ok(told?),
+        told => {
+            told?;
+            let canceled = Card { status: Status::Canceled, ..card.body.clone() };
+            CARDS.replace(&card.id, canceled).map(drop)
+        }
     }
 }
 

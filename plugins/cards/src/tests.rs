@@ -205,8 +205,11 @@ fn a_deleted_profile_leaves_no_money_on_its_cards() {
     let bench = Bench::new(json!({}));
     bench.top_up(1_000).unwrap();
     bench.authorize(600).unwrap();
-    bench.host.signal("deleted", json!({})).unwrap();
-    assert_eq!(bench.balance(), 0);
+    // Its end may be told again.
+    for _ in 0..2 {
+        bench.host.signal("deleted", json!({})).unwrap();
+        assert_eq!(bench.balance(), 0);
+    }
     // All of the hundred dollars are the organization's again: another card can have them.
     let other = bench.host.post("/cards", json!({})).unwrap().body["card"]["id"]
         .as_str()

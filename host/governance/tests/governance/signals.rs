@@ -123,13 +123,28 @@ async fn the_word_of_an_end_outlives_whom_it_is_about() {
     assert!(bed.row(&user.key()).await.is_none());
     assert!(jobs_of(&bed, &user_reach()).await.is_empty());
     let job = only_job(&bed, &organization_reach()).await;
-    assert_eq!((job.signal.as_str(), job.owner.user), ("deleted", Some(id(3))));
+    assert_eq!((job.signal.as_str(), &job.owner.user), ("deleted", &Some(id(3))));
     let found = bed.store().find(&Query::all(&organization_reach(), &Erasure::all())).await;
     let rows = found.unwrap().items;
     let [(_, row)] = rows.as_slice() else { panic!("{rows:?}") };
     let erasure = Erasure::read(row).unwrap();
     assert_eq!((erasure.user(), &erasure.after), (Some(id(3).as_str()), &ids));
-    assert_eq!((erasure.since, erasure.organization), (bed.now(), id(1)));
+    assert_eq!((erasure.since, &erasure.organization), (bed.now(), &id(1)));
+    assert_eq!((&erasure.project, erasure.test), (&id(2), true));
+    // It can be told again when nothing is left of the user's record.
+    let later = bed.now().plus_ms(1);
+    let again = lifecycle::tell_again(&bed.governance, &erasure, later).unwrap();
+    let [(key, draft)] = again.as_slice() else { panic!("{again:?}") };
+    let told: JobRecord = serde_json::from_str(&draft.body).unwrap();
+    assert_eq!((&key.reach, &told.signal), (&organization_reach(), &job.signal));
+    assert_eq!((told.owner, told.run_at), (job.owner, later));
+    assert_eq!(
+        (&told.payload["user_id"], &told.payload["at"]),
+        (&json!(id(3)), &job.payload["at"])
+    );
+    assert!(told.payload["external_id"].is_null());
+    let of_project = Erasure { reach: Reach::project(&id(2)).as_str().into(), ..erasure };
+    assert!(lifecycle::tell_again(&bed.governance, &of_project, later).unwrap().is_empty());
 }
 
 #[tokio::test(flavor = "multi_thread")]

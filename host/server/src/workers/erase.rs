@@ -4,20 +4,19 @@
 //!
 //! Keys go first, and what was told of a user; what waits for people on its behalf is canceled. For
 //! the rest it waits for the primitives that were told of the end: they may still want to read what
-//! goes. Money that comes free after them returns to the organization's `credit`. The record of a
-//! user stays and is looked at again, less and less often: what began before the end is written
-//! down after it.
+//! goes. They are told again of a user's end when money of it came free that was set aside, and
+//! what they have of the user stays until none is. The record of a user stays and is looked at
+//! again, less and less often: what began before the end is written down after it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use charter_engine::hook;
-use charter_engine::job::{JobRecord, jobs};
-use charter_governance::{approvals, leftovers};
-use charter_kernel::id::uuid_v7;
+use charter_engine::job::{JobRecord, jobs, schedules};
+use charter_governance::{approvals, aside, lifecycle};
 use charter_kernel::refusal::Refusal;
 use charter_kernel::time::Instant;
-use charter_kernel::unit::{Guard, Key, Reach, Refused, Taken, Unit, Write};
+use charter_kernel::unit::{Guard, Key, Reach, Taken, Unit, Write};
 use charter_store::{CommitError, Query, ReadError};
 use charter_tenancy::records::approval::{Approval, KEPT_MS as APPROVALS_KEPT_MS, Status};
 use charter_tenancy::records::erasure::{ERASURE_GROUP, Erasure};
@@ -25,7 +24,6 @@ use charter_tenancy::records::grant::Given;
 use charter_tenancy::records::key::ApiKey;
 use charter_tenancy::records::webhook::{Delivery, TENANT, Webhook};
 use charter_tenancy::records::{Record as _, USER};
-use charter_tenancy::stored;
 
 use super::due::Due;
 use crate::app::App;
@@ -43,10 +41,11 @@ const WAIT_MS: i64 = 2_000;
 /// How long after its end something of a deleted user may still be written down, and is forgotten:
 /// as long as the longest of what can be decided later is kept.
 const LOOKED_AFTER_MS: i64 = APPROVALS_KEPT_MS;
-/// The longest wait for the next look while money is set aside to leave an account: it returns
-/// within that time once it is free, however long after the end.
+/// The longest wait for the next look while money is set aside to leave an account: primitives are
+/// told within that time that it is free.
 const ASIDE_WAIT_MS_MAX: i64 = 60 * 60 * 1_000;
-/// How long they are waited for. A primitive that was uninstalled meanwhile never ends its job.
+/// How long a primitive that was told is waited for. One that was uninstalled meanwhile never ends
+/// its job.
 const WAIT_MS_MAX: i64 = 24 * 60 * 60 * 1_000;
 
 /// Never ends by itself.
@@ -98,12 +97,14 @@ async fn look(app: &App, erasure: &Erasure, key: &Key, token: &str) -> Result<Le
         remove(app, erasure, (key, token), keys).await?;
         batches += 1;
     }
-    let aside = note_aside(app, erasure, (key, token)).await?;
+    let erasure = &note_aside(app, erasure, (key, token)).await?;
     forget_approvals(app, erasure, (key, token)).await?;
-    if now < erasure.since.plus_ms(WAIT_MS_MAX) && at_work(app, erasure).await.map_err(unread)? {
+    if at_work(app, erasure, now).await.map_err(unread)? {
         return Ok(Left::Until(now.plus_ms(WAIT_MS)));
     }
-    let waits = return_money(app, erasure, (key, token), &aside).await?;
+    if let Some(due_at) = await_money(app, erasure, (key, token), now).await? {
+        return Ok(Left::Until(due_at));
+    }
     let reach = Reach::from_store(erasure.reach.clone());
     for _ in 0..BATCHES_MAX {
         let keys = app.store.reach_keys(&reach, BATCH_ROWS).await.map_err(unread)?;
@@ -115,7 +116,7 @@ async fn look(app: &App, erasure: &Erasure, key: &Key, token: &str) -> Result<Le
             };
             return Ok(match logs || private {
                 true => Left::Until(now),
-                false => look_later(erasure, now, waits),
+                false => look_later(erasure, now),
             });
         }
         remove(app, erasure, (key, token), keys).await?;
@@ -124,68 +125,83 @@ async fn look(app: &App, erasure: &Erasure, key: &Key, token: &str) -> Result<Le
 }
 
 /// The next look at a record of which nothing is left now. A request that began before its user was
-/// deleted, a hold that ends later and a decision that comes later are still written down: the
-/// older the end, the less there is to come. `waits` says whether money is set aside still.
-fn look_later(erasure: &Erasure, now: Instant, waits: bool) -> Left {
-    let age_ms = now.0 - erasure.since.0;
-    if !waits && (erasure.user().is_none() || age_ms >= LOOKED_AFTER_MS) {
-        return Left::Nothing;
+/// deleted, a hold that ends later and a decision that comes later are still written down.
+fn look_later(erasure: &Erasure, now: Instant) -> Left {
+    match is_looked_after(erasure, now) {
+        true => Left::Until(now.plus_ms(wait_ms(erasure, now))),
+        false => Left::Nothing,
     }
-    let wait_ms = WAIT_MS.max(age_ms / 2);
-    let wait_ms = if waits { wait_ms.min(ASIDE_WAIT_MS_MAX) } else { wait_ms };
-    Left::Until(now.plus_ms(wait_ms))
 }
 
-/// The most that was seen set aside to leave each of its accounts, written down where it is more
-/// than was known: a request that began before the end may have set some aside right after it.
+/// Whether something of it may come after its end.
+fn is_looked_after(erasure: &Erasure, now: Instant) -> bool {
+    erasure.user().is_some() && now < erasure.since.plus_ms(LOOKED_AFTER_MS)
+}
+
+/// Until the next look: the older the end, the less there is to come.
+fn wait_ms(erasure: &Erasure, now: Instant) -> i64 {
+    WAIT_MS.max((now.0 - erasure.since.0) / 2)
+}
+
+/// Notes the most that was seen set aside to leave each account of a user, where it is more than
+/// was known: a request that began before the end may have set some aside right after it. Answers
+/// the record as it is now.
 async fn note_aside(
     app: &App,
     erasure: &Erasure,
     held: (&Key, &str),
-) -> Result<BTreeMap<String, i64>, CommitError> {
-    let mut aside = erasure.aside.clone();
-    let reach = Reach::from_store(erasure.reach.clone());
-    for (account, amount) in leftovers::set_aside(&app.store, &reach).await.map_err(unread)? {
-        let known = aside.entry(account).or_insert(0);
+) -> Result<Erasure, CommitError> {
+    let mut noted = erasure.clone();
+    if erasure.user().is_none() {
+        return Ok(noted);
+    }
+    for (account, amount) in read_aside(app, erasure).await? {
+        let known = noted.aside.entry(account).or_insert(0);
         *known = amount.max(*known);
     }
-    if aside != erasure.aside {
-        let noted = Erasure { aside: aside.clone(), ..erasure.clone() };
-        let draft = noted.draft().map_err(|_| CommitError::Failed)?;
-        let write = Write::Replace { key: held.0.clone(), draft, expected: None };
-        commit(app, erasure, held, vec![write]).await?;
+    if noted.aside != erasure.aside {
+        commit(app, erasure, held, vec![replace(&noted, held.0)?]).await?;
     }
-    Ok(aside)
+    Ok(noted)
 }
 
-/// Pays into the organization's `credit` the money that came free since it was seen set aside; says
-/// whether some waits still.
-async fn return_money(
+/// Has the primitives told of the end of a user again where money came free since they were told
+/// last. Answers when to look again, while any is set aside or they are told: what they have of the
+/// user tells them what money is its own.
+async fn await_money(
     app: &App,
     erasure: &Erasure,
     held: (&Key, &str),
-    aside: &BTreeMap<String, i64>,
-) -> Result<bool, CommitError> {
-    if aside.is_empty() {
-        return Ok(false);
+    now: Instant,
+) -> Result<Option<Instant>, CommitError> {
+    if !is_looked_after(erasure, now) {
+        return Ok(None);
     }
+    let aside = read_aside(app, erasure).await?;
+    let is_less = |(account, known): (&String, &i64)| aside.get(account).unwrap_or(&0) < known;
+    if erasure.aside.iter().any(is_less) {
+        let jobs = lifecycle::tell_again(&app.governance, erasure, now).map_err(log_refusal)?;
+        let after = jobs.iter().map(|(key, _)| key.id.clone()).collect();
+        let told = Erasure { aside, after, ..erasure.clone() };
+        let mut writes = vec![replace(&told, held.0)?];
+        writes.extend(jobs.into_iter().map(|(key, draft)| Write::Insert { key, draft }));
+        commit(app, erasure, held, writes).await?;
+        return Ok(Some(now.plus_ms(WAIT_MS)));
+    }
+    let wait_ms = wait_ms(erasure, now).min(ASIDE_WAIT_MS_MAX);
+    Ok((!aside.is_empty()).then(|| now.plus_ms(wait_ms)))
+}
+
+/// The amounts that are set aside now to leave its accounts.
+async fn read_aside(app: &App, erasure: &Erasure) -> Result<BTreeMap<String, i64>, CommitError> {
     let reach = Reach::from_store(erasure.reach.clone());
-    let mut waits = false;
-    for (key, account) in leftovers::accounts(&app.store, &reach).await.map_err(unread)? {
-        waits |= account.balance().pending_out > 0;
-        let leftover = aside.get(&key.id).map_or(0, |aside| account.leftover(*aside));
-        if leftover == 0 {
-            continue;
-        }
-        let id = uuid_v7(app.clock.now(), stored::random().map_err(log_refusal)?);
-        let writes = leftovers::pay_back(&erasure.organization, key, leftover, &id);
-        match commit(app, erasure, held, writes).await {
-            // Nothing is paid into a frozen `credit`: later.
-            Err(error) if matches!(error.refusal(), Some(Refused::Frozen { .. })) => waits = true,
-            paid => paid?,
-        }
-    }
-    Ok(waits)
+    aside::set_aside(&app.store, &reach).await.map_err(unread)
+}
+
+/// The record's new content.
+fn replace(erasure: &Erasure, key: &Key) -> Result<Write, CommitError> {
+    let draft = erasure.draft().map_err(|_| CommitError::Failed)?;
+    Ok(Write::Replace { key: key.clone(), draft, expected: None })
 }
 
 /// Takes from the approvals of a deleted user what they say of the user. That they were stays. One
@@ -243,7 +259,7 @@ async fn cancel_approval(
     commit_unit(app, held, txn.into_unit()).await
 }
 
-/// API keys, webhooks, deliveries, grants and hooks that end with what is removed.
+/// API keys, webhooks, deliveries, grants, hooks and schedules that end with what is removed.
 async fn keys(app: &App, erasure: &Erasure) -> Result<Vec<Key>, ReadError> {
     let reach = Reach::organization(&erasure.organization);
     let keys = erasure.keys().map(|(field, id)| (ApiKey::space(), field, id));
@@ -266,6 +282,12 @@ async fn keys(app: &App, erasure: &Erasure) -> Result<Vec<Key>, ReadError> {
         if found.len() >= BATCH_ROWS as usize {
             break;
         }
+    }
+    if erasure.user().is_some() && found.len() < BATCH_ROWS as usize {
+        // Each occurrence would be refused, for as long as the other rows wait.
+        let own = Reach::from_store(erasure.reach.clone());
+        let query = Query::all(&own, &schedules()).limit(BATCH_ROWS).relax();
+        found.extend(app.store.find(&query).await?.items.into_iter().map(|(key, _)| key));
     }
     Ok(found)
 }
@@ -300,14 +322,17 @@ async fn commit_unit(app: &App, held: (&Key, &str), mut unit: Unit) -> Result<()
     app.store.commit(unit).await.map(drop)
 }
 
-/// Whether a primitive that was told has not ended its work.
-async fn at_work(app: &App, erasure: &Erasure) -> Result<bool, ReadError> {
+/// Whether a primitive that was told has not ended its work, and is still waited for.
+async fn at_work(app: &App, erasure: &Erasure, now: Instant) -> Result<bool, ReadError> {
     let reach = Reach::organization(&erasure.organization);
     for id in &erasure.after {
         let Some(row) = app.store.get(&Key::new(&reach, &jobs(), id.clone())).await? else {
             continue;
         };
-        if serde_json::from_str::<JobRecord>(&row.body).is_ok_and(|job| job.state == "queued") {
+        let job = serde_json::from_str::<JobRecord>(&row.body);
+        // Since it was told, which may be long after the end.
+        let is_waited_for = now < row.created_at.plus_ms(WAIT_MS_MAX);
+        if is_waited_for && job.is_ok_and(|job| job.state == "queued") {
             return Ok(true);
         }
     }

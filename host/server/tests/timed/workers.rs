@@ -4,11 +4,12 @@ use std::time::Duration;
 
 use charter_engine::job::{ScheduleRecord, jobs, schedules};
 use charter_governance::lifecycle;
-use charter_kernel::governance::hold::{CREDIT, accounts_space, entries_of};
+use charter_kernel::governance::hold::{CREDIT, accounts_space};
 use charter_kernel::ledger::{Account, Normal, Phase};
 use charter_kernel::time::Instant;
 use charter_kernel::unit::{Draft, Fact, FactKind, Key, LogKey, Reach, Space, Unit, Write};
 use charter_store::Store;
+use charter_tenancy::records::Record as _;
 use charter_tenancy::records::erasure::Erasure;
 
 use crate::bed::Timed;
@@ -154,7 +155,7 @@ async fn what_a_deleted_user_owned_goes_once_those_who_were_told_are_done() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn money_that_comes_free_after_the_end_returns_and_what_was_left_stays() {
+async fn what_a_deleted_user_owned_stays_while_its_money_is_set_aside_and_the_host_moves_none() {
     let bed = Bed::new().await;
     let (gone, organization) = (Reach::user("gone"), Reach::organization(ORGANIZATION));
     let account = |reach: &Reach, name: &str| Key::new(reach, &accounts_space(), name);
@@ -166,18 +167,20 @@ async fn money_that_comes_free_after_the_end_returns_and_what_was_left_stays() {
         amount,
         phase,
     };
+    let book = Key::new(&gone, &Space::of("shelf", "books"), "book");
     bed.commit(vec![
+        put(book, "{}"),
+        // It goes at once: nobody is left to run it for.
+        put(Key::new(&gone, &schedules(), "shelf/daily"), "{}"),
         Account::new(Normal::Debit, true).open(&source),
         Account::credit().open(&credit),
         Account::credit().open(&balance),
         Account::credit().open(&takings),
-        transfer(&source, &balance, 50, Phase::Post),
+        transfer(&source, &balance, 20, Phase::Post),
         transfer(&source, &takings, 30, Phase::Post),
-        // A payment that waits, and a refund that does.
+        // A payment that waits, and a refund of all that was taken.
         transfer(&balance, &takings, 20, Phase::Reserve),
-        transfer(&takings, &balance, 10, Phase::Reserve),
-        // The primitive takes out what is free.
-        transfer(&balance, &credit, 30, Phase::Post),
+        transfer(&takings, &balance, 30, Phase::Reserve),
     ])
     .await;
     let mut txn = bed.store.begin(ORGANIZATION);
@@ -187,6 +190,12 @@ async fn money_that_comes_free_after_the_end_returns_and_what_was_left_stays() {
         .expect("an erasure is noted");
     txn.commit().await.expect("and committed");
     let erasure = Key::new(&organization, &Erasure::all(), gone.as_str());
+    let aside = async || {
+        let row = bed.store.get(&erasure).await.expect("the store answers").expect("an erasure");
+        let erasure = Erasure::read(&row).expect("it can be read");
+        [&balance, &takings].map(|account| erasure.aside.get(&account.id).copied())
+    };
+    until(&bed, "it is noted", async || aside().await == [Some(20), Some(30)]).await;
     // Its look is never far while money is set aside, however old the end is.
     bed.timed.pass(30 * 86_400_000);
     let before = bed.version(&erasure).await;
@@ -195,20 +204,22 @@ async fn money_that_comes_free_after_the_end_returns_and_what_was_left_stays() {
         bed.version(&erasure).await >= before + 4
     };
     until(&bed, "two looks at it", looks).await;
-    assert_eq!((bed.has(&credit).await, bed.has(&balance).await), (30, 20));
-    bed.commit(vec![
-        transfer(&balance, &takings, 20, Phase::Void),
-        transfer(&takings, &balance, 10, Phase::Void),
-    ])
-    .await;
-    let returns = async || {
+    assert_eq!(bed.held(&gone).await, 1);
+    bed.commit(vec![transfer(&takings, &balance, 30, Phase::Void)]).await;
+    let told = async || {
         bed.timed.pass(30_000);
-        bed.has(&credit).await == 50
+        aside().await == [Some(20), None]
     };
-    until(&bed, "what came free returns", returns).await;
-    assert_eq!((bed.has(&balance).await, bed.has(&takings).await), (0, 30));
-    let entries = bed.store.log_head(&entries_of(&balance)).await.expect("the store answers");
-    assert_eq!(entries.head, 1, "the books say so");
+    until(&bed, "those who ask are told", told).await;
+    assert_eq!(bed.held(&gone).await, 1, "some is set aside still");
+    bed.commit(vec![transfer(&balance, &takings, 20, Phase::Void)]).await;
+    let goes = async || {
+        bed.timed.pass(30_000);
+        bed.held(&gone).await == 0
+    };
+    until(&bed, "the rest goes", goes).await;
+    let posted = (bed.has(&credit).await, bed.has(&balance).await, bed.has(&takings).await);
+    assert_eq!(posted, (0, 20, 30), "whose it is only primitives know");
     bed.end().await;
 }
 

@@ -18,7 +18,7 @@ use super::key::{ANCESTOR, ApiKey};
 pub const ERASURE_GROUP: &str = "erasure";
 
 /// A reach whose rows are to be removed.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Erasure {
     /// The organization that owned it.
     pub organization: String,
@@ -26,10 +26,16 @@ pub struct Erasure {
     pub reach: String,
     /// Jobs of the organization that still read what is to be removed.
     pub after: Vec<String>,
-    /// The most that was seen set aside to leave each of its accounts, by the account's id: in
-    /// micro-US-dollars, and absent where nothing was.
+    /// The most that was seen set aside to leave each account of a user since its end was last
+    /// told, by the account's id: in micro-US-dollars, and absent where nothing was.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub aside: BTreeMap<String, i64>,
+    /// The project of a user, so that its end can be told again; empty where no user ended.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub project: String,
+    /// Whether that project reaches sandboxes only.
+    #[serde(default)]
+    pub test: bool,
     /// Since when.
     pub since: Instant,
 }
@@ -38,8 +44,7 @@ impl Erasure {
     /// Of a key that is revoked. It has no rows but the keys that descend from it.
     pub fn of_key(key: &ApiKey, since: Instant) -> Self {
         let reach = format!("k/{}", key.id);
-        let (after, aside) = (Vec::new(), BTreeMap::new());
-        Self { organization: key.organization.to_string(), reach, after, aside, since }
+        Self { organization: key.organization.to_string(), reach, since, ..Self::default() }
     }
 
     /// The indexed field, and its value, of the keys that end with it.

@@ -37,9 +37,8 @@ async fn a_user_a_project_or_a_key_that_goes_finds_the_keys_that_end_with_it() {
     let erasure = |reach: String| Erasure {
         organization: organization.clone(),
         reach,
-        after: Vec::new(),
-        aside: std::collections::BTreeMap::new(),
         since: bed.now(),
+        ..Erasure::default()
     };
     let reach = Reach::organization(&organization);
     for (erasure, keys) in [
@@ -61,9 +60,8 @@ fn an_erasure_names_what_goes_and_no_other() {
     let erasure = |reach: &str| Erasure {
         organization: "o".into(),
         reach: reach.into(),
-        after: Vec::new(),
-        aside: std::collections::BTreeMap::new(),
         since: charter_kernel::time::Instant(1),
+        ..Erasure::default()
     };
     for (reach, user, project, keys) in [
         ("u/1", Some("1"), None, Some(("user_id", "1"))),
