@@ -263,7 +263,7 @@ on_both! {
 
     fn what_is_let_beyond_a_soft_budget_is_made_under_the_grant_that_its_own_hold_fills(world: Builder::new().bare()) {
         let (tenant, owner) = govern(world, 1);
-        tenant.client.put("/v1/governance/policy", &json!({ "default": "deny" })).expect(200);
+        tenant.client.put("/v1/governance/policy", &json!({ "default": "deny", "rules": [] })).expect(200);
         budget(&tenant, json!({ "cap_cents": 100, "period": "day", "hard": false }));
         let user = tenant.user("granted");
         let own = tenant.client.with("X-Service-User-Id", &user);
