@@ -161,7 +161,7 @@ on_both! {
         let anothers = waits(&two, "/v1/payments/charge", json!({ "customer": one.id, "amount_cents": 300 }));
         assert_eq!((one.has(), credit(&tenant)), (100, (0, 0)));
         tenant.client.delete(&format!("/v1/users/{}", one.id)).expect(200);
-        // What was free, and what the user itself was to pay: that approval is canceled.
+        // It has what was free, and what the user itself was to pay: that approval is canceled.
         until("it returns", || credit(&tenant) == (700, 700));
         let status = |id: &str| tenant.client.get(&format!("/v1/approvals/{id}")).expect(200)["approval"]["status"].clone();
         assert_eq!((status(&own), status(&anothers)), (json!("canceled"), json!("pending_approval")));
