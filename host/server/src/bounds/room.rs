@@ -47,8 +47,8 @@ pub struct BodyHold {
     room: BodyRoom,
     /// The shares that it counts against, the widest first, and how large each is.
     shares: Vec<(String, usize)>,
-    /// The one of them in which there is room for one answer in any case.
-    owed: Option<String>,
+    /// The one of them that has room for one answer, whatever others have.
+    floor: Option<String>,
     bytes: usize,
 }
 
@@ -77,11 +77,11 @@ impl BodyRoom {
 
     /// Holds nothing yet.
     pub fn hold(&self, owner: Owner<'_>) -> BodyHold {
-        let owed = match owner {
+        let floor = match owner {
             Owner::Credential(id, holder) => holder.floor().map(|name| format!("{id} {name}")),
             _ => None,
         };
-        BodyHold { room: self.clone(), shares: self.shares(owner), owed, bytes: 0 }
+        BodyHold { room: self.clone(), shares: self.shares(owner), floor, bytes: 0 }
     }
 
     /// The shares that an owner's bytes count against, and how large each is.
@@ -163,7 +163,7 @@ impl BodyHold {
     /// If there is no room; nothing is taken.
     pub fn take_whole(&mut self, bytes: usize) -> Result<(), Full> {
         let mut held = self.room.lock();
-        if self.owed.as_ref().is_none_or(|owner| held.of(owner) > 0) {
+        if self.floor.as_ref().is_none_or(|owner| held.of(owner) > 0) {
             if held.total + bytes > self.room.bytes_max {
                 return Err(Full::Process);
             }

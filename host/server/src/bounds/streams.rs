@@ -16,8 +16,7 @@ use super::holder::Holder;
 const STREAMS_MAX: usize = 2_000;
 /// A page, in KiB.
 const PAGE_KIB: usize = PAGE_BYTES_MAX >> 10;
-/// Bytes of one organization's streams that are read and not taken yet, in KiB: eight pages. A share
-/// has half of the one around it, and a page in any case.
+/// Bytes of one organization's streams that are read and not taken yet, in KiB: eight pages.
 const ROOM_KIB: usize = 8 * PAGE_KIB;
 /// The share that is the whole.
 const WHOLE: &str = "";
@@ -71,6 +70,11 @@ fn lock_open(open: &Open) -> MutexGuard<'_, HashMap<String, HashMap<String, Shar
     open.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// The room of a share, in KiB: half of that around it, and a page in any case.
+fn room_kib(depth: usize) -> usize {
+    (ROOM_KIB >> depth.min(31)).max(PAGE_KIB)
+}
+
 /// The shares of a holder, the widest first.
 fn shares(holder: &Holder) -> impl Iterator<Item = &str> {
     std::iter::once(WHOLE).chain(holder.shares().iter().map(String::as_str))
@@ -101,13 +105,11 @@ impl Streams {
             return None;
         }
         let own = open.entry(organization.to_owned()).or_default();
-        let mut kib = ROOM_KIB;
-        let rooms = shares(&holder).map(|name| {
+        let rooms = shares(&holder).enumerate().map(|(depth, name)| {
             let share = own.entry(name.to_owned());
-            let share =
-                share.or_insert_with(|| Share { streams: 0, room: Arc::new(Semaphore::new(kib)) });
+            let room = || Arc::new(Semaphore::new(room_kib(depth)));
+            let share = share.or_insert_with(|| Share { streams: 0, room: room() });
             share.streams += 1;
-            kib = (kib / 2).max(PAGE_KIB);
             share.room.clone()
         });
         let rooms = rooms.collect();
@@ -124,8 +126,6 @@ impl OpenStream {
         let page = u32::try_from(PAGE_KIB).unwrap_or(u32::MAX);
         let place = &self.0;
         let mut held = Vec::with_capacity(place.rooms.len());
-        // The capacity of each is known by its depth alone.
-        let capacity = |depth: usize| (ROOM_KIB >> depth.min(31)).max(PAGE_KIB);
         let mut first = false;
         for (depth, room) in place.rooms.iter().enumerate().rev() {
             if first && depth < place.wider {
@@ -134,7 +134,7 @@ impl OpenStream {
                 continue;
             }
             held.extend(room.clone().acquire_many_owned(page).await.ok());
-            first |= depth == place.wider && room.available_permits() + PAGE_KIB == capacity(depth);
+            first |= depth == place.wider && room.available_permits() + PAGE_KIB == room_kib(depth);
         }
         Room { held, _place: self.0.clone() }
     }
