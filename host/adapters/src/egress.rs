@@ -26,7 +26,6 @@ mod body;
 mod credential;
 mod dial;
 mod guard;
-mod metered;
 mod target;
 #[cfg(test)]
 mod tests;

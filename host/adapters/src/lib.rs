@@ -23,6 +23,7 @@ pub mod egress;
 pub mod hooks;
 pub mod kinds;
 pub mod mail;
+mod metered;
 pub mod providers;
 pub mod public;
 pub mod settings;

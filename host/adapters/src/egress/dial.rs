@@ -16,8 +16,8 @@ use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 use tokio_rustls::TlsConnector;
 
-use super::metered::{Allowance, meter};
 use super::target::Aim;
+use crate::metered::{Allowance, meter};
 
 /// Bytes of an answer's head.
 const HEAD_BYTES_MAX: usize = 64 << 10;
@@ -119,12 +119,16 @@ async fn connect_http1(
     Ok(Wire { sender: Sender::One(sender), task: task.abort_handle() })
 }
 
+fn too_much() -> std::io::Error {
+    std::io::Error::other("more came than was allowed")
+}
+
 async fn connect_http2(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
 ) -> Result<Wire, EgressError> {
     let mut builder = http2::Builder::new(TokioExecutor::new());
     builder.max_header_list_size(HEAD_BYTES_MAX as u32);
-    let (stream, ahead) = meter(stream, AHEAD_BYTES_MAX);
+    let (stream, ahead) = meter(stream, AHEAD_BYTES_MAX, too_much);
     let (sender, connection) =
         builder.handshake(TokioIo::new(stream)).await.map_err(|error| failure(&error))?;
     let task = tokio::spawn(async move {

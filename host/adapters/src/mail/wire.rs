@@ -7,12 +7,13 @@ use std::fmt::Debug;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 
 use lettre::transport::smtp::client::AsyncTokioStream;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::conduit::{Conduit, Reads};
+use crate::metered::meter;
 
 /// Bytes of one reply ahead of TLS.
 pub(super) const REPLY_BYTES_MAX: usize = 8 << 10;
@@ -29,14 +30,14 @@ pub(super) fn wire<S>(stream: S, said: &'static [u8], peer: SocketAddr) -> Box<d
 where
     S: AsyncRead + AsyncWrite + Send + Sync + Unpin + Debug + 'static,
 {
-    Box::new(Conduit::new(stream, Replies { said, left: SESSION_BYTES_MAX, peer }))
+    let (stream, _) = meter(stream, SESSION_BYTES_MAX, || io::Error::other(TooMuch));
+    Box::new(Conduit::new(stream, Replies { said, peer }))
 }
 
-/// Reads what was said on a connection already, and then what comes, up to so many bytes.
+/// Reads what was said on a connection already, and then what comes.
 #[derive(Debug)]
 struct Replies {
     said: &'static [u8],
-    left: usize,
     peer: SocketAddr,
 }
 
@@ -53,12 +54,7 @@ impl Reads for Replies {
             self.said = rest;
             return Poll::Ready(Ok(()));
         }
-        let before = into.filled().len();
-        ready!(stream.poll_read(cx, into))?;
-        let came = into.filled().len() - before;
-        let fits = came <= self.left;
-        self.left = self.left.saturating_sub(came);
-        Poll::Ready(if fits { Ok(()) } else { Err(io::Error::other(TooMuch)) })
+        stream.poll_read(cx, into)
     }
 }
 

@@ -13,22 +13,31 @@ use crate::conduit::{Conduit, Reads};
 
 /// The bytes that a connection may still read; the largest number stands for all there is.
 #[derive(Clone, Debug)]
-pub(super) struct Allowance(Arc<AtomicUsize>);
+pub(crate) struct Allowance {
+    left: Arc<AtomicUsize>,
+    /// The error of a connection on which more comes.
+    exceeded: fn() -> io::Error,
+}
 
 impl Allowance {
     /// From now on it reads what comes.
-    pub(super) fn lift(&self) {
-        self.0.store(usize::MAX, Relaxed);
+    pub(crate) fn lift(&self) {
+        self.left.store(usize::MAX, Relaxed);
     }
 }
 
 /// See the module.
-pub(super) type Metered<S> = Conduit<S, Allowance>;
+pub(crate) type Metered<S> = Conduit<S, Allowance>;
 
 /// The connection, and its allowance of so many bytes.
-pub(super) fn meter<S>(stream: S, bytes: usize) -> (Metered<S>, Allowance) {
-    let left = Allowance(Arc::new(AtomicUsize::new(bytes)));
-    (Conduit::new(stream, left.clone()), left)
+pub(crate) fn meter<S>(
+    stream: S,
+    bytes: usize,
+    exceeded: fn() -> io::Error,
+) -> (Metered<S>, Allowance) {
+    let left = Arc::new(AtomicUsize::new(bytes));
+    let allowance = Allowance { left, exceeded };
+    (Conduit::new(stream, allowance.clone()), allowance)
 }
 
 impl Reads for Allowance {
@@ -45,9 +54,9 @@ impl Reads for Allowance {
             usize::MAX => Some(left),
             left => left.checked_sub(came),
         };
-        match self.0.fetch_update(Relaxed, Relaxed, take) {
+        match self.left.fetch_update(Relaxed, Relaxed, take) {
             Ok(_) => read,
-            Err(_) => Poll::Ready(Err(io::Error::other("more came than was allowed"))),
+            Err(_) => Poll::Ready(Err((self.exceeded)())),
         }
     }
 }
@@ -61,7 +70,7 @@ mod tests {
     #[tokio::test]
     async fn little_is_read_ahead_and_anything_behind() {
         let (near, mut far) = tokio::io::duplex(64);
-        let (mut metered, allowance) = meter(near, 8);
+        let (mut metered, allowance) = meter(near, 8, || io::Error::other("too much"));
         let mut piece = [0; 8];
         far.write_all(b"12345678").await.unwrap();
         metered.read_exact(&mut piece).await.unwrap();
