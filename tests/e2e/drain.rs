@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use charter_tests::artefacts::Artefacts;
-use charter_tests::patience::{until, within};
+use charter_tests::patience::until;
 use charter_tests::raw::{Raw, statuses};
 use charter_tests::world::Builder;
 use charter_tests::{Client, on_both};
@@ -18,9 +18,8 @@ on_both! {
         let mut idle = Raw::connect(&address).unwrap();
         idle.say(b"GET /health HTTP/1.1\r\nhost: x\r\n\r\n");
         std::thread::scope(|scope| {
-            let before = instances(&tenant.client);
             let slow = scope.spawn(|| tenant.client.post("/v1/probe/wait", &json!({"milliseconds": 4000})));
-            while instances(&tenant.client) == before {
+            while instances(&tenant.client) == 0 {
                 assert!(!slow.is_finished(), "the request was never seen running");
             }
             world.server().signal("TERM");
@@ -40,31 +39,31 @@ on_both! {
     }
 
     fn a_drain_ends_although_guests_sleep_and_what_they_did_not_do_is_done_later(
-        world: Builder::new().bare().environment("CHARTER_HTTP_DRAIN_MS", "4000").environment("CHARTER_JOBS_DEADLINE_MS", "600000")
+        world: Builder::new().bare().environment("CHARTER_HTTP_DRAIN_MS", "8000").environment("CHARTER_JOBS_DEADLINE_MS", "600000")
     ) {
         world.install("probe", &Artefacts::get().fixture("probe"));
         world.install("script", &Artefacts::get().fixture("script"));
         let tenant = world.register();
-        let job = json!({"steps": [{"enqueue": [{"sleep_ms": 20_000}], "public": true, "attempts": 1}]});
+        let job = json!({"steps": [{"enqueue": [{"sleep_ms": 120_000}], "public": true, "attempts": 1}]});
         tenant.client.post("/v1/script", &job).expect(200);
         let running = |client: &Client| {
             client.get("/v1/jobs?status=running").expect(200)["jobs"].as_array().unwrap().clone()
         };
-        until("the job runs", || !running(&tenant.client).is_empty());
+        until("the job sleeps", || instances(&tenant.client) == 1);
         std::thread::scope(|scope| {
-            let before = instances(&tenant.client);
             let asleep = scope.spawn(|| tenant.client.post("/v1/probe/wait", &json!({"milliseconds": 10_000})));
-            until("the guest sleeps", || instances(&tenant.client) != before);
+            until("the guest sleeps", || instances(&tenant.client) == 2);
             let began = Instant::now();
             world.stop();
-            assert!(began.elapsed() < Duration::from_secs(7), "a drain of four seconds took {:?}", began.elapsed());
+            // Far from the time that the guests would need, and from a busy machine's.
+            assert!(began.elapsed() < Duration::from_secs(16), "a drain of eight seconds took {:?}", began.elapsed());
             let error = asleep.join().unwrap().expect_error(503, "overloaded");
             assert_eq!(error["reason"], "stopping", "{error}");
         });
         world.start();
         // It has gone back: nobody waits for a lease of ten minutes, and its one attempt is left.
         let client = tenant.client.at(world.server().address());
-        within(Duration::from_secs(20), "the job runs again", || !running(&client).is_empty());
+        until("the job runs again", || !running(&client).is_empty());
         assert_eq!(running(&client)[0]["attempts"], 1);
     }
 
@@ -87,14 +86,12 @@ on_both! {
 }
 
 /// How many guests are being run, the one that is asked about this not counted.
-fn instances(client: &Client) -> String {
+fn instances(client: &Client) -> u64 {
     let text = client
         .without("authorization")
         .bearer(charter_tests::world::OPERATOR_TOKEN)
         .get("/metrics")
         .text();
-    text.lines()
-        .find(|line| line.starts_with("charter_instances "))
-        .unwrap_or("charter_instances 0")
-        .to_owned()
+    let counted = text.lines().find_map(|line| line.strip_prefix("charter_instances "));
+    counted.map_or(0, |count| count.trim().parse().expect("a count"))
 }
