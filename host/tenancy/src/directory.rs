@@ -359,18 +359,18 @@ impl Directory {
         &self,
         id: &OrganizationId,
     ) -> Result<Option<Arc<OrganizationRecord>>, Unreadable> {
-        let load =
-            self.load(Organization::address(id), |found: Organization, row| OrganizationRecord {
-                version: row.version,
-                id: found.id,
-                default_project: found.default_project,
-                loosening: found.loosening,
-                time_zone: found.time_zone,
-                budget: found.budget,
-                policy: found.policy,
-                limits: found.limits,
-                proved: found.proved,
-            });
+        let decode = |found: Organization, row: &Row| OrganizationRecord {
+            version: row.version,
+            id: found.id,
+            default_project: found.default_project,
+            loosening: found.loosening,
+            time_zone: found.time_zone,
+            budget: found.budget,
+            policy: found.policy,
+            limits: found.limits,
+            proved: found.proved,
+        };
+        let load = async { self.load(Organization::address(id), decode).await };
         self.recall(&self.inner.organizations, ORGANIZATIONS, id.as_str(), load).await
     }
 
@@ -383,16 +383,16 @@ impl Directory {
         organization: &OrganizationId,
         id: &ProjectId,
     ) -> Result<Option<Arc<ProjectRecord>>, Unreadable> {
-        let load =
-            self.load(Project::address(organization, id), |found: Project, row| ProjectRecord {
-                version: row.version,
-                budget: found.budget,
-                id: found.id,
-                organization: found.organization,
-                test: found.mode == Mode::Test,
-                default_user: found.default_user,
-                default_kit: found.default_kit,
-            });
+        let decode = |found: Project, row: &Row| ProjectRecord {
+            version: row.version,
+            budget: found.budget,
+            id: found.id,
+            organization: found.organization,
+            test: found.mode == Mode::Test,
+            default_user: found.default_user,
+            default_kit: found.default_kit,
+        };
+        let load = async { self.load(Project::address(organization, id), decode).await };
         let found = self.recall(&self.inner.projects, PROJECTS, id.as_str(), load).await?;
         Ok(found.filter(|project| project.organization == *organization))
     }
@@ -406,19 +406,20 @@ impl Directory {
         project: &ProjectId,
         id: &UserId,
     ) -> Result<Option<Arc<UserRecord>>, Unreadable> {
-        let load = self.load(User::address(project, id), |found: User, row| UserRecord {
+        let decode = |found: User, row: &Row| UserRecord {
             version: row.version,
             active: found.revoked.is_none(),
             budget: found.budget,
             id: found.id,
             project: found.project,
             kit: found.kit,
-        });
+        };
+        let load = async { self.load(User::address(project, id), decode).await };
         let found = self.recall(&self.inner.users, USERS, id.as_str(), load).await?;
         Ok(found.filter(|user| user.project == *project))
     }
 
-    /// A kit of the project: the named one, or the default one.
+    /// A kit of the project: the named one, or the default one; another project's is absent.
     ///
     /// # Errors
     /// When the store cannot be asked.
@@ -428,16 +429,15 @@ impl Directory {
         id: Option<&KitId>,
     ) -> Result<Option<Arc<KitRecord>>, Unreadable> {
         let id = id.unwrap_or(&project.default_kit);
-        let load =
-            self.load(StoredKit::address(&project.id, id), |found: StoredKit, row| KitRecord {
-                id: found.id.clone(),
-                project: found.project.clone(),
-                default: found.default,
-                kit: found.rules(row.version),
-            });
-        // Kits of two projects never share an id, but the caller's project must not matter to what
-        // is remembered.
-        self.recall(&self.inner.kits, KITS, &format!("{}/{id}", project.id), load).await
+        let decode = |found: StoredKit, row: &Row| KitRecord {
+            id: found.id.clone(),
+            project: found.project.clone(),
+            default: found.default,
+            kit: found.rules(row.version),
+        };
+        let load = async { self.load(StoredKit::address(&project.id, id), decode).await };
+        let found = self.recall(&self.inner.kits, KITS, id.as_str(), load).await?;
+        Ok(found.filter(|kit| kit.project == project.id))
     }
 
     /// How the organization stands with who bills it, and the row's version; absent where nothing
@@ -477,7 +477,7 @@ impl Directory {
     }
 
     /// Answers from the cache, or loads and remembers. `depends` names the collections that the
-    /// value was read from.
+    /// value was read from. `load` costs nothing until it is awaited: most look-ups are hits.
     async fn recall<V>(
         &self,
         cache: &Cache<V>,

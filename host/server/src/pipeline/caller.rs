@@ -19,8 +19,8 @@ use crate::app::App;
 pub struct Caller {
     identity: Identity,
     place: Option<Place>,
-    /// The guards of the credential.
-    credential: Vec<Guard>,
+    /// The guards of the credential of a scope that was proven before: its identity is not known.
+    again: Vec<Guard>,
 }
 
 impl Caller {
@@ -36,12 +36,7 @@ impl Caller {
             }
             None => None,
         };
-        let credential = match &identity {
-            Identity::Key(key) => key.guards(),
-            Identity::Session(session) => session.guards(),
-            Identity::Operator | Identity::Anonymous => Vec::new(),
-        };
-        Ok(Self { identity, place, credential })
+        Ok(Self { identity, place, again: Vec::new() })
     }
 
     /// The caller of a scope that was proven before, as its records are now.
@@ -50,7 +45,7 @@ impl Caller {
     /// 404 where one of them is gone since.
     pub async fn resolve_again(app: &App, scope: &Scope) -> Result<Self, Refusal> {
         let place = app.directory.place_again(scope).await?;
-        Ok(Self { identity: Identity::Anonymous, place: Some(place), credential: Vec::new() })
+        Ok(Self { identity: Identity::Anonymous, place: Some(place), again: Vec::new() })
     }
 
     /// The same, whose credential still counts and must go on to.
@@ -59,8 +54,8 @@ impl Caller {
     /// 401 where the credential was revoked or has ended.
     pub async fn require_credential(self, app: &App) -> Result<Self, Refusal> {
         let Some(place) = &self.place else { return Ok(self) };
-        let credential = app.directory.credential_guards(place).await?;
-        Ok(Self { credential, ..self })
+        let again = app.directory.credential_guards(place).await?;
+        Ok(Self { again, ..self })
     }
 
     /// The caller as a party to an operation of this class: to what is the organization's no
@@ -123,15 +118,19 @@ impl Caller {
         }
     }
 
-    /// The guards of the credential alone.
-    pub fn credential(&self) -> &[Guard] {
-        &self.credential
+    /// The guards of the credential alone. Made when they are asked for: reads need none.
+    pub fn credential(&self) -> Vec<Guard> {
+        match &self.identity {
+            Identity::Key(key) => key.guards(),
+            Identity::Session(session) => session.guards(),
+            Identity::Operator | Identity::Anonymous => self.again.clone(),
+        }
     }
 
     /// The guards of a change to the account itself. The default profile that nobody named is no
     /// party to it.
     pub fn guards(&self) -> Vec<Guard> {
-        let mut guards = self.credential.clone();
+        let mut guards = self.credential();
         let Some(place) = &self.place else { return guards };
         guards.push(place.organization.guard());
         let named = place.user.iter().filter(|_| place.scope.level() == Level::User);
@@ -142,7 +141,7 @@ impl Caller {
     /// The guards of a change to a profile: its user is active, and the kit that admitted the
     /// change is the one that it was.
     pub fn profile_guards(&self) -> Vec<Guard> {
-        let mut guards = self.credential.clone();
+        let mut guards = self.credential();
         let Some(place) = &self.place else { return guards };
         guards.push(place.organization.guard());
         guards.extend(place.user.iter().flat_map(|user| [user.guard(), user.guard_kit()]));

@@ -63,7 +63,7 @@ pub fn stream(
             .hint("Close streams that are not read before opening another.")
     })?;
     let (sender, pieces) = mpsc::channel(PIECES_MAX);
-    let guards = caller.credential().to_vec();
+    let guards = caller.credential();
     let ends = match caller.identity() {
         Identity::Key(key) => key.expires_at,
         Identity::Session(session) => Some(session.expires_at),

@@ -97,8 +97,13 @@ pub struct Operation {
     pub(crate) id: &'static str,
     pub(crate) method: &'static str,
     pub(crate) path: &'static str,
+    summary: &'static str,
+    description: &'static str,
+    deadline_ms: Option<u32>,
     run: Box<Serve>,
     contract: fn(&mut Contract),
+    /// Every call makes the whole declaration: the words that most operations have cost nothing
+    /// before the manifest is asked for.
     more: Vec<(&'static str, Value)>,
     answers: Vec<(u16, fn() -> Value)>,
 }
@@ -137,6 +142,9 @@ impl Operation {
             id,
             method,
             path,
+            summary: "",
+            description: "",
+            deadline_ms: None,
             run: Box::new(move |request| handler.run(request)),
             contract: <H as Handler<A>>::declare,
             more: Vec::new(),
@@ -149,13 +157,15 @@ impl Operation {
     }
     /// One line: what it does.
     #[must_use]
-    pub fn summary(self, text: &'static str) -> Self {
-        self.with("summary", text)
+    pub fn summary(mut self, text: &'static str) -> Self {
+        self.summary = text;
+        self
     }
     /// Markdown: limits, refusals, what a caller should know.
     #[must_use]
-    pub fn description(self, text: &'static str) -> Self {
-        self.with("description", text)
+    pub fn description(mut self, text: &'static str) -> Self {
+        self.description = text;
+        self
     }
     /// Serves it at these mounts, instead of both the company and the user mount.
     #[must_use]
@@ -243,9 +253,9 @@ impl Operation {
     /// How long a call may take; from two seconds on it counts as a long one, with a concurrency of
     /// its own.
     #[must_use]
-    pub fn deadline_ms(self, ms: u32) -> Self {
-        let class = if ms >= 2_000 { "long" } else { "short" };
-        self.with("deadline_ms", ms).with("class", class)
+    pub fn deadline_ms(mut self, ms: u32) -> Self {
+        self.deadline_ms = Some(ms);
+        self
     }
 
     pub(crate) fn run(&self, request: &Request) -> Result<Answer> {
@@ -267,8 +277,17 @@ impl Operation {
         set("path", self.path.into());
         set("access", if self.method == "GET" { "read" } else { "write" }.into());
         set("status", if contract.status == 0 { 200 } else { contract.status }.into());
+        for (word, text) in [("summary", self.summary), ("description", self.description)] {
+            if !text.is_empty() {
+                set(word, text.into());
+            }
+        }
         if contract.long {
             set("class", "long".into());
+        }
+        if let Some(ms) = self.deadline_ms {
+            set("deadline_ms", ms.into());
+            set("class", if ms >= 2_000 { "long" } else { "short" }.into());
         }
         if let Some(style) = contract.paging {
             set("paging", style.into());
