@@ -58,7 +58,7 @@ pub(crate) struct Work {
     pub(crate) groups: Vec<(Reach, Space, String)>,
     /// How many takes were asked for so far: a take is known by its place in the request.
     pub(crate) takes: usize,
-    /// How many regulated actions were proposed so far.
+    /// How many permits it asked for that no checkpoint has settled.
     pub(crate) permits: usize,
     /// How many rates were asked of so far.
     pub(crate) rates: usize,

@@ -180,6 +180,8 @@ impl Work {
         self.story.permits.retain(|permit| permit.wish.is_none());
         world.commit(&unit).map_err(|rejection| self.reject(rejection))?;
         self.story.is_dispatched = true;
+        // Permits that this commit has settled count no more.
+        self.asked.permits = self.story.permits.len();
         self.story.takes.iter_mut().for_each(|record| record.attempt = u32::MAX);
         self.story.rates.iter_mut().for_each(|record| record.attempt = u32::MAX);
         Ok(())

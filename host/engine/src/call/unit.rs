@@ -189,6 +189,8 @@ impl Work {
         match self.commit_so_far().await {
             Ok(()) => {
                 marks.dispatch();
+                // Permits that this commit has settled count no more.
+                self.permits = self.story.permits.len();
                 // Rows that were handed out before are part of this commit.
                 for record in &mut self.story.takes {
                     record.attempt = u32::MAX;

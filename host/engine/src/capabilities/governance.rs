@@ -26,7 +26,7 @@ use crate::handles::Permit;
 use crate::leave::{Granted, Leave, Proposal, Ungranted, caps_space, own_scope};
 use crate::state::{Abort, State, Work};
 
-/// Regulated actions of one request.
+/// Regulated actions of one request, and holds that it settles between two commits.
 const PERMITS_MAX: usize = 100;
 /// Bytes of a proposal's context, for the person who decides.
 const CONTEXT_BYTES_MAX: usize = 64 << 10;
@@ -222,7 +222,7 @@ impl Work {
         if self.permits >= PERMITS_MAX {
             return Err(failure(
                 "payload_too_large",
-                format!("one request settles at most {PERMITS_MAX} holds"),
+                format!("one commit settles at most {PERMITS_MAX} holds"),
             )
             .into());
         }

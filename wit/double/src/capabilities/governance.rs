@@ -30,7 +30,7 @@ use serde_json::{Value, json};
 use crate::call::{Abort, Permitted, Work};
 use crate::world::{Double, World};
 
-/// Regulated actions of one request.
+/// Regulated actions of one request, and holds that it settles between two commits.
 const PERMITS_MAX: usize = 100;
 /// How long a hold may outlive its request: 31 days.
 const KEEP_MAX_MS: i64 = 31 * 86_400_000;
@@ -269,6 +269,10 @@ impl Work {
 
     /// A hold of an earlier request of this primitive and caller, for this request alone.
     fn reopen(&mut self, world: &mut World, id: &str) -> Result<String, Failure> {
+        if self.asked.permits >= PERMITS_MAX {
+            let told = format!("one commit settles at most {PERMITS_MAX} holds");
+            return Err(Failure::new("payload_too_large", told));
+        }
         let known = self.story.permits.iter_mut();
         if let Some(known) =
             known.into_iter().find(|record| record.id == id && record.proposal.is_none())

@@ -339,6 +339,37 @@ async fn a_hold_that_a_request_reopens_and_leaves_is_there_for_the_next() {
     assert_eq!(reopen(&bed, &user(3), &id, &[Cancel]).await, Ok(()));
 }
 
+async fn give_back(guest: &mut State, ids: &[String]) -> Result<(), Failure> {
+    for id in ids {
+        let permit = guest.reopen(id.clone()).await?;
+        guest.cancel(again(&permit)).await?;
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn one_commit_settles_a_hundred_holds_at_most_and_a_checkpoint_begins_the_next() {
+    let bed = Bed::new().await;
+    let mut held = Vec::new();
+    for _ in 0..=PERMITS_MAX {
+        held.push(keep_hold(&bed, 1).await);
+    }
+    let said = bed.by(user(3), async |guest| give_back(guest, &held).await);
+    assert_eq!(said.await, Err("payload_too_large".into()));
+    assert_eq!(hold_of(&bed, &held[0]).await.unwrap().state, At::Held, "none of it counts");
+    let said = bed.by(user(3), async |guest| {
+        give_back(guest, &held[..PERMITS_MAX]).await?;
+        guest.work()?.checkpoint().await?;
+        assert_eq!(guest.work()?.permits, 0);
+        give_back(guest, &held[PERMITS_MAX..]).await
+    });
+    assert_eq!(said.await, Ok(()));
+    for id in [&held[0], &held[PERMITS_MAX]] {
+        let said = reopen(&bed, &user(3), id, &[]).await;
+        assert_eq!(said, Err("state_conflict:PERMIT_SETTLED".into()));
+    }
+}
+
 #[tokio::test]
 async fn one_request_settles_a_hold_at_a_time_until_its_time_is_over() {
     let bed = Bed::new().await;
