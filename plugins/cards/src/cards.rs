@@ -2,6 +2,8 @@
 //! issuer has to hear of are `issuer`'s.
 
 use charter_sdk::governance::{self, Proposal};
+use charter_sdk::jobs::{self, Job};
+use charter_sdk::ledger::Balance;
 use charter_sdk::money::{cents, micro_usd};
 use charter_sdk::prelude::*;
 use charter_sdk::{Caller, Soon, documents, events, ledger};
@@ -12,8 +14,18 @@ use crate::money::{self, MERCHANTS, SCOPE, TOP_UP, account};
 
 pub(crate) const CARDS: Collection<Card> = Collection::new("cards");
 
-/// Cards, or authorizations of one, looked at in a step.
-const PAGE: u32 = 200;
+/// The job that returns the money of a canceled card.
+pub(crate) const RETURN: &str = "return";
+/// How long after a card was canceled that job runs: its request is over by then.
+const RETURN_SECONDS: u32 = 120;
+/// Runs of that job: what waits for approval is decided long before the last.
+const RETURN_ATTEMPTS: u32 = 100;
+/// Cards of one commit when all are closed. The transfer of each is four rows of the thousand that
+/// a commit has.
+const CARDS_A_COMMIT: u32 = 50;
+/// Authorizations of one commit when all are closed: each is a row in every budget and every limit
+/// that counts it.
+const AUTHORIZATIONS_A_COMMIT: u32 = 5;
 
 /// A card, as it is kept. Its balance is the ledger's.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
@@ -113,6 +125,11 @@ enum Network {
     ClosedLoop,
     /// A card network's, through an issuer.
     OpenLoop,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Canceled {
+    card: String,
 }
 
 #[derive(Serialize, JsonSchema)]
@@ -328,11 +345,9 @@ pub(crate) fn unfreeze(Path(ById { id }): Path<ById>, caller: Caller) -> Result<
 }
 
 pub(crate) fn cancel(Path(ById { id }): Path<ById>) -> Result<CardAnswer> {
-    let card = find(&id)?.body;
-    match card.status {
-        Status::Canceled => {
-            return Err(Failure::conflict("the card is canceled already").reason("card_canceled"));
-        }
+    let card = find(&id)?;
+    match card.body.status {
+        Status::Canceled => return return_late(card),
         Status::Pending => return Err(pending()),
         Status::Active | Status::Frozen => {}
     }
@@ -344,12 +359,28 @@ pub(crate) fn cancel(Path(ById { id }): Path<ById>) -> Result<CardAnswer> {
         let hint = "Capture or reverse it first, or have what waits for approval decided on.";
         return Err(Failure::conflict(told).reason("authorization_open").hint(hint));
     }
-    let rest = balance.available;
-    if rest > 0 {
-        ledger::transfer(&account(&id), ledger::CREDIT, rest, "canceled", "")?;
+    let answer = replace(&id, Card { status: Status::Canceled, ..card.body })?;
+    Job::new(RETURN, &Canceled { card: id.clone() })?
+        .key(&again(&id))
+        .at(now().plus_seconds(RETURN_SECONDS))
+        .attempts(RETURN_ATTEMPTS)
+        .enqueue()?;
+    // From here on no top-up and no refund is committed: each has read the card. So the balance
+    // that is read now is all there is.
+    documents::checkpoint()?;
+    let rest = return_rest(&id)?;
+    if rest.pending_out == 0 {
+        jobs::cancel_key(&again(&id))?;
     }
-    let answer = replace(&id, Card { status: Status::Canceled, ..card })?;
-    Ok(CardAnswer { card: Shown { balance_cents: cents(rest.min(0)), ..answer.card } })
+    Ok(CardAnswer { card: Shown { balance_cents: cents(rest.available.min(0)), ..answer.card } })
+}
+
+/// Returns what a card that is canceled already still has.
+fn return_late(card: Doc<Card>) -> Result<CardAnswer> {
+    if return_rest(&card.id)?.available <= 0 {
+        return Err(Failure::conflict("the card is canceled already").reason("card_canceled"));
+    }
+    Ok(CardAnswer { card: show(card, 0) })
 }
 
 pub(crate) fn top_up(
@@ -373,35 +404,83 @@ pub(crate) fn top_up(
     Ok(CardAnswer { card: show(card, before + amount) })
 }
 
-/// The profile is gone: what is set aside is given back, what the cards hold returns to the
-/// organization's credit, and their issuer cancels them. An amount that an issuer has approved is
-/// paid from now on: nobody will be there to hear what becomes of it.
+/// The profile is gone: what the cards hold returns to the organization's credit, what is set aside
+/// is given back and returns too, and their issuer cancels them. An amount that an issuer has
+/// approved is paid from now on: nobody will be there to hear what becomes of it.
+///
+/// Each portion is a commit of its own: a run that breaks off keeps what it has paid, and the next
+/// one finds the rest.
 pub(crate) fn close_all() -> Result<()> {
-    let (mut cards, mut cursor) = (Vec::new(), None);
+    // The free money first: no hold that cannot be given back now keeps it.
+    each_card(|card| return_rest(&card.id).map(drop))?;
+    let mut failed = None;
+    each_card(|card| close_authorizations(&card.id, &mut failed))?;
+    each_card(|card| return_rest(&card.id).map(drop))?;
+    // The money is where it belongs, whatever becomes of what is asked of others.
+    each_card(issuer::end)?;
+    failed.map_or(Ok(()), Err)
+}
+
+/// Does something with each card, and commits after every page of them.
+fn each_card(mut act: impl FnMut(&Doc<Card>) -> Result<()>) -> Result<()> {
+    let mut cursor = None;
     loop {
-        let page = CARDS.all().relax().page_at(Cursor { limit: PAGE, cursor })?;
-        cards.extend(page.items);
+        let page = CARDS.all().relax().page_at(Cursor { limit: CARDS_A_COMMIT, cursor })?;
+        page.items.iter().try_for_each(&mut act)?;
+        documents::checkpoint()?;
         cursor = page.next;
         if !page.has_more {
-            break;
+            return Ok(());
         }
     }
-    for card in &cards {
-        for held in AUTHORIZATIONS.matching("open", &card.id).relax().limit(PAGE).find()?.items {
-            authorizations::close(held)?;
+}
+
+/// Closes what is set aside on a card, and notes the first failure: one that another request
+/// settles at this moment keeps none of the others.
+fn close_authorizations(card: &str, failed: &mut Option<Failure>) -> Result<()> {
+    let mut cursor = None;
+    loop {
+        let open = AUTHORIZATIONS.matching("open", card).relax();
+        let page = open.page_at(Cursor { limit: AUTHORIZATIONS_A_COMMIT, cursor })?;
+        if page.items.is_empty() {
+            return Ok(());
+        }
+        for held in page.items {
+            if let Err(failure) = authorizations::close(held) {
+                failed.get_or_insert(failure);
+            }
+        }
+        documents::checkpoint()?;
+        cursor = page.next;
+        if !page.has_more {
+            return Ok(());
         }
     }
-    // Given back first, so that what returns to credit is all there is.
+}
+
+/// Pays what is free on a card to the organization's credit; answers the balance before.
+fn return_rest(id: &str) -> Result<Balance> {
+    let balance = ledger::balance(&account(id))?;
+    if balance.available > 0 {
+        ledger::transfer(&account(id), ledger::CREDIT, balance.available, "canceled", "")?;
+    }
+    Ok(balance)
+}
+
+fn again(card: &str) -> String {
+    format!("{RETURN}-{card}")
+}
+
+/// One run of the job that returns what a canceled card still has: the request that canceled it
+/// broke off, or something was set aside and comes free later.
+pub(crate) fn return_later(run: &jobs::Run) -> Result<()> {
+    let Canceled { card } = run.read()?;
+    if return_rest(&card)?.pending_out == 0 {
+        return Ok(());
+    }
+    // A failed run takes back what it wrote: what was free stays paid.
     documents::checkpoint()?;
-    for card in &cards {
-        let rest = available(&card.id)?;
-        if rest > 0 {
-            ledger::transfer(&account(&card.id), ledger::CREDIT, rest, "canceled", "")?;
-        }
-    }
-    // The money is where it belongs, whatever becomes of what is asked of others.
-    documents::checkpoint()?;
-    cards.iter().try_for_each(issuer::end)
+    Err(Failure::conflict("money of the canceled card is still set aside"))
 }
 
 pub(crate) fn transactions(

@@ -68,6 +68,7 @@ pub fn primitive() -> Primitive {
         .hook(|call| issuer::hear(&call))
         .job(issuer::ISSUE, |run| issuer::issue(&run))
         .job(issuer::MIRROR, |run| issuer::mirror(&run))
+        .job(cards::RETURN, |run| cards::return_later(&run))
         .operation(post("cards.create", "/cards", cards::create).summary("Create a card").description(
             "`network: open_loop` has an issuer make a card of a card network: 501 where none is bound. The issuer asks before each payment, \
              and hears yes only where policy, caps and the card's balance admit it.",
@@ -92,7 +93,10 @@ pub fn primitive() -> Primitive {
         .operation(
             post("cards.cancel", "/cards/{id}/cancel", cards::cancel)
                 .summary("Cancel a card for good; its balance returns to credit")
-                .description("409 `state_conflict` unless the card is active or frozen, no authorization is open and none waits for approval."),
+                .description(
+                    "409 `state_conflict` unless the card is active or frozen, no authorization is open and none waits for approval. Of a card \
+                     that is canceled already and still has a balance, the balance returns; without one it is 409.",
+                ),
         )
         .operation(
             post("cards.top_up", "/cards/{id}/top-up", cards::top_up)

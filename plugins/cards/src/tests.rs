@@ -1,9 +1,12 @@
 //! The cards' rules against the double of the host.
 
 use charter_double::Host;
-use charter_sdk::Failure;
-use charter_sdk::serde_json::{Value, json};
+use charter_sdk::jobs::Job;
+use charter_sdk::serde_json::{self, Value, json};
+use charter_sdk::{Failure, ledger};
 
+use crate::authorizations::AUTHORIZATIONS;
+use crate::cards::{CARDS, Card, RETURN, Status};
 use crate::primitive;
 
 mod issuer;
@@ -44,6 +47,10 @@ impl Bench {
     }
     fn balance(&self) -> i64 {
         self.card()["balance_cents"].as_i64().unwrap()
+    }
+    /// The organization's credit, in micro-US-dollars.
+    fn credit(&self) -> i64 {
+        self.host.posted_balance("", ledger::CREDIT)
     }
 }
 
@@ -189,6 +196,56 @@ fn a_canceled_card_returns_its_balance_and_stays_canceled() {
 }
 
 #[test]
+fn a_top_up_while_a_card_is_canceled_leaves_no_money_on_it() {
+    let bench = Bench::new(json!({}));
+    bench.top_up(1_000).unwrap();
+    let top_up = format!("/cards/{}/top-up", bench.card);
+    bench.host.meanwhile(move |host| {
+        let refused = host.post(&top_up, json!({ "amount_cents": 500 })).unwrap_err();
+        assert_eq!(refused.reason_text(), Some("card_canceled"));
+    });
+    bench.post("/cancel", json!({})).unwrap();
+    assert_eq!((bench.balance(), bench.credit()), (0, 100 * DOLLAR));
+    bench.host.pass_seconds(3_600);
+    assert_eq!(bench.host.run_jobs().unwrap(), 0, "there is nothing left to return");
+}
+
+#[test]
+fn money_on_a_card_that_is_canceled_already_returns() {
+    let bench = Bench::new(json!({}));
+    bench.top_up(1_000).unwrap();
+    // The request that canceled it broke off before it has paid.
+    let card = CARDS.get(&bench.card).unwrap().unwrap().body;
+    CARDS.replace(&bench.card, Card { status: Status::Canceled, ..card }).unwrap();
+    let canceled = bench.post("/cancel", json!({})).unwrap();
+    assert_eq!(
+        (&canceled["card"]["status"], &canceled["card"]["balance_cents"]),
+        (&json!("canceled"), &json!(0))
+    );
+    assert_eq!((bench.balance(), bench.credit()), (0, 100 * DOLLAR));
+    let again = bench.post("/cancel", json!({})).unwrap_err();
+    assert_eq!(again.reason_text(), Some("card_canceled"));
+}
+
+#[test]
+fn what_comes_free_on_a_canceled_card_returns_by_itself() {
+    let bench = Bench::new(json!({}));
+    bench.top_up(1_000).unwrap();
+    let authorization = bench.authorize(600).unwrap();
+    // It was asked for at the same moment, and its money set aside.
+    let card = CARDS.get(&bench.card).unwrap().unwrap().body;
+    CARDS.replace(&bench.card, Card { status: Status::Canceled, ..card }).unwrap();
+    let job = Job::new(RETURN, &json!({ "card": bench.card })).unwrap();
+    job.attempts(9).enqueue().unwrap();
+    assert!(bench.host.run_jobs().unwrap_err().is("state_conflict"));
+    assert_eq!((bench.balance(), bench.credit()), (0, 94 * DOLLAR), "what is free returns at once");
+    bench.settle(&authorization, "reverse", json!({})).unwrap();
+    bench.host.pass_seconds(3_600);
+    assert_eq!(bench.host.run_jobs().unwrap(), 1);
+    assert_eq!((bench.balance(), bench.credit()), (0, 100 * DOLLAR));
+}
+
+#[test]
 fn an_authorization_that_nobody_captures_expires() {
     let bench = Bench::new(json!({}));
     bench.top_up(1_000).unwrap();
@@ -216,6 +273,47 @@ fn a_deleted_profile_leaves_no_money_on_its_cards() {
         .unwrap()
         .to_owned();
     bench.host.post(&format!("/cards/{other}/top-up"), json!({ "amount_cents": 10_000 })).unwrap();
+}
+
+#[test]
+fn a_deleted_profile_with_hundreds_of_cards_leaves_no_money_on_them() {
+    let bench = Bench::new(json!({}));
+    for _ in 0..260 {
+        let made = bench.host.post("/cards", json!({})).unwrap().body;
+        let id = made["card"]["id"].as_str().unwrap();
+        bench.host.post(&format!("/cards/{id}/top-up"), json!({ "amount_cents": 10 })).unwrap();
+    }
+    assert_eq!(bench.credit(), 74 * DOLLAR);
+    bench.host.signal("deleted", json!({})).unwrap();
+    assert_eq!(bench.credit(), 100 * DOLLAR);
+}
+
+#[test]
+fn a_deleted_profile_with_hundreds_of_authorizations_leaves_no_money_on_its_cards() {
+    let bench = Bench::new(json!({}));
+    bench.top_up(1_000).unwrap();
+    for _ in 0..205 {
+        bench.authorize(1).unwrap();
+    }
+    bench.host.signal("deleted", json!({})).unwrap();
+    assert_eq!((bench.balance(), bench.credit()), (0, 100 * DOLLAR));
+}
+
+#[test]
+fn a_run_that_breaks_off_keeps_what_it_has_paid_and_the_next_pays_the_rest_once() {
+    let bench = Bench::new(json!({}));
+    bench.top_up(1_000).unwrap();
+    let stuck = bench.authorize(600).unwrap();
+    // Its hold is none that could be given back.
+    let body = AUTHORIZATIONS.get(&stuck).unwrap().unwrap().body;
+    let mut broken = serde_json::to_value(&body).unwrap();
+    broken["permit"] = json!("nobodys");
+    AUTHORIZATIONS.replace(&stuck, serde_json::from_value(broken).unwrap()).unwrap();
+    assert!(bench.host.signal("deleted", json!({})).unwrap_err().is("not_found"));
+    assert_eq!((bench.balance(), bench.credit()), (0, 94 * DOLLAR), "the free money has returned");
+    AUTHORIZATIONS.replace(&stuck, body).unwrap();
+    bench.host.signal("deleted", json!({})).unwrap();
+    assert_eq!((bench.balance(), bench.credit()), (0, 100 * DOLLAR));
 }
 
 #[test]
