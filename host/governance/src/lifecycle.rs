@@ -36,7 +36,8 @@ pub enum Change {
     /// Its revocation was lifted.
     Restored,
     /// It was deleted; what it owns is still there when the signal arrives, and goes afterwards.
-    /// Told again when money of it comes free that was set aside.
+    /// Told again when money of it comes free that was set aside, and while a primitive that failed
+    /// holds some.
     Deleted,
 }
 
@@ -140,6 +141,7 @@ impl Told<'_> {
             project: self.user.project.to_string(),
             test: self.test,
             since: self.now,
+            ..Erasure::default()
         };
         note(txn, &erasure).await?;
         Ok(signals)
@@ -147,8 +149,8 @@ impl Told<'_> {
 }
 
 /// The jobs that tell of the end of a user again: money of it came free that was set aside when it
-/// was told last. Of its record nothing is left by now, and of the erasure of anything else nobody
-/// is told.
+/// was told last, or a primitive failed that holds money of it. Of its record nothing is left by
+/// now, and of the erasure of anything else nobody is told.
 ///
 /// # Errors
 /// If the operating system has no randomness.

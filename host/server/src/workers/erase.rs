@@ -5,10 +5,11 @@
 //! Keys go first, and what was told of a user; what waits for people on its behalf is canceled. For
 //! the rest it waits for the primitives that were told of the end: they may still want to read what
 //! goes. They are told again of a user's end when money of it came free that was set aside, and
-//! what they have of the user stays until none is. The record of a user stays and is looked at
-//! again, less and less often: what began before the end is written down after it.
+//! each day while one of them has failed and holds money of it; what they have of the user stays
+//! until neither is so. The record of a user stays and is looked at again, less and less often:
+//! what began before the end is written down after it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use charter_engine::hook;
@@ -44,6 +45,8 @@ const LOOKED_AFTER_MS: i64 = APPROVALS_KEPT_MS;
 /// The longest wait for the next look while money is set aside to leave an account: primitives are
 /// told within that time that it is free.
 const ASIDE_WAIT_MS_MAX: i64 = 60 * 60 * 1_000;
+/// How long after a primitive has failed it is told again, while accounts of its hold money.
+const FAILED_WAIT_MS: i64 = 24 * 60 * 60 * 1_000;
 /// How long a primitive that was told is waited for. One that was uninstalled meanwhile never ends
 /// its job.
 const WAIT_MS_MAX: i64 = 24 * 60 * 60 * 1_000;
@@ -102,6 +105,7 @@ async fn look(app: &App, erasure: &Erasure, key: &Key, token: &str) -> Result<Le
     if at_work(app, erasure, now).await.map_err(unread)? {
         return Ok(Left::Until(now.plus_ms(WAIT_MS)));
     }
+    let erasure = &note_failed(app, erasure, (key, token), now).await?;
     if let Some(due_at) = await_money(app, erasure, (key, token), now).await? {
         return Ok(Left::Until(due_at));
     }
@@ -165,9 +169,42 @@ async fn note_aside(
     Ok(noted)
 }
 
+/// Notes the primitives that were told and failed, where accounts of theirs hold money of the user:
+/// what they have of it says whose the money is. The jobs that told of the end are looked at no
+/// more. Answers the record as it is now.
+async fn note_failed(
+    app: &App,
+    erasure: &Erasure,
+    held: (&Key, &str),
+    now: Instant,
+) -> Result<Erasure, CommitError> {
+    let Some(user) = erasure.user().filter(|_| !erasure.after.is_empty()) else {
+        return Ok(erasure.clone());
+    };
+    let holders = read_holders(app, erasure).await?;
+    let mut noted = Erasure { after: Vec::new(), ..erasure.clone() };
+    for id in &erasure.after {
+        let Some((job, _)) = read_job(app, erasure, id).await.map_err(unread)? else { continue };
+        if job.state == "succeeded" || !holders.contains(&job.primitive) {
+            continue;
+        }
+        tracing::error!(
+            user,
+            primitive = job.primitive,
+            job = id,
+            cause = job.error.as_ref().map(tracing::field::display),
+            "a primitive has not returned the money of a deleted user; it is told again in a day"
+        );
+        noted.failed.insert(job.primitive, now.plus_ms(FAILED_WAIT_MS));
+    }
+    commit(app, erasure, held, vec![replace(&noted, held.0)?]).await?;
+    Ok(noted)
+}
+
 /// Has the primitives told of the end of a user again where money came free since they were told
-/// last. Answers when to look again, while any is set aside or they are told: what they have of the
-/// user tells them what money is its own.
+/// last, or one of them failed a day ago. Answers when to look again, while any is set aside, one
+/// that failed holds money, or they are told: what they have of the user tells them what money is
+/// its own.
 async fn await_money(
     app: &App,
     erasure: &Erasure,
@@ -179,17 +216,47 @@ async fn await_money(
     }
     let aside = read_aside(app, erasure).await?;
     let is_less = |(account, known): (&String, &i64)| aside.get(account).unwrap_or(&0) < known;
-    if erasure.aside.iter().any(is_less) {
+    let mut failed = erasure.failed.clone();
+    if !failed.is_empty() {
+        let holders = read_holders(app, erasure).await?;
+        failed.retain(|primitive, _| holders.contains(primitive));
+    }
+    let is_due = failed.values().any(|due_at| *due_at <= now);
+    if is_due || erasure.aside.iter().any(is_less) {
         let jobs = lifecycle::tell_again(&app.governance, erasure, now).map_err(log_refusal)?;
         let after = jobs.iter().map(|(key, _)| key.id.clone()).collect();
-        let told = Erasure { aside, after, ..erasure.clone() };
+        let failed = keep_untold(app, failed, now);
+        let told = Erasure { aside, after, failed, ..erasure.clone() };
         let mut writes = vec![replace(&told, held.0)?];
         writes.extend(jobs.into_iter().map(|(key, draft)| Write::Insert { key, draft }));
         commit(app, erasure, held, writes).await?;
         return Ok(Some(now.plus_ms(WAIT_MS)));
     }
     let wait_ms = wait_ms(erasure, now).min(ASIDE_WAIT_MS_MAX);
-    Ok((!aside.is_empty()).then(|| now.plus_ms(wait_ms)))
+    let free_at = (!aside.is_empty()).then(|| now.plus_ms(wait_ms));
+    Ok(failed.into_values().chain(free_at).min())
+}
+
+/// Of those that failed, the ones that cannot be told now: no installed version asks for it. Each
+/// is looked for again in a day.
+fn keep_untold(
+    app: &App,
+    mut failed: BTreeMap<String, Instant>,
+    now: Instant,
+) -> BTreeMap<String, Instant> {
+    let live = app.governance.registry.current();
+    let signal = lifecycle::Change::Deleted.signal();
+    failed.retain(|primitive, _| !live.listens(signal, primitive));
+    for due_at in failed.values_mut().filter(|due_at| **due_at <= now) {
+        *due_at = now.plus_ms(FAILED_WAIT_MS);
+    }
+    failed
+}
+
+/// The primitives whose accounts hold money of it.
+async fn read_holders(app: &App, erasure: &Erasure) -> Result<BTreeSet<String>, CommitError> {
+    let reach = Reach::from_store(erasure.reach.clone());
+    aside::holders(&app.store, &reach).await.map_err(unread)
 }
 
 /// The amounts that are set aside now to leave its accounts.
@@ -324,19 +391,25 @@ async fn commit_unit(app: &App, held: (&Key, &str), mut unit: Unit) -> Result<()
 
 /// Whether a primitive that was told has not ended its work, and is still waited for.
 async fn at_work(app: &App, erasure: &Erasure, now: Instant) -> Result<bool, ReadError> {
-    let reach = Reach::organization(&erasure.organization);
     for id in &erasure.after {
-        let Some(row) = app.store.get(&Key::new(&reach, &jobs(), id.clone())).await? else {
-            continue;
-        };
-        let job = serde_json::from_str::<JobRecord>(&row.body);
+        let Some((job, told_at)) = read_job(app, erasure, id).await? else { continue };
         // Since it was told, which may be long after the end.
-        let is_waited_for = now < row.created_at.plus_ms(WAIT_MS_MAX);
-        if is_waited_for && job.is_ok_and(|job| job.state == "queued") {
+        if now < told_at.plus_ms(WAIT_MS_MAX) && job.state == "queued" {
             return Ok(true);
         }
     }
     Ok(false)
+}
+
+/// A job that tells of it, and since when there is one.
+async fn read_job(
+    app: &App,
+    erasure: &Erasure,
+    id: &str,
+) -> Result<Option<(JobRecord, Instant)>, ReadError> {
+    let reach = Reach::organization(&erasure.organization);
+    let row = app.store.get(&Key::new(&reach, &jobs(), id)).await?;
+    Ok(row.and_then(|row| Some((serde_json::from_str(&row.body).ok()?, row.created_at))))
 }
 
 fn log_refusal(refusal: Refusal) -> CommitError {

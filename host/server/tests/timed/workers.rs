@@ -224,6 +224,71 @@ async fn what_a_deleted_user_owned_stays_while_its_money_is_set_aside_and_the_ho
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_deleted_user_owned_stays_while_a_primitive_that_failed_holds_its_money() {
+    let bed = Bed::new().await;
+    let organization = Reach::organization(ORGANIZATION);
+    let (rich, poor) = (Reach::user("rich"), Reach::user("poor"));
+    let account = |reach: &Reach, name: &str| Key::new(reach, &accounts_space(), name);
+    let (credit, source) = (account(&organization, CREDIT), account(&organization, "shelf.source"));
+    let (of_rich, of_poor) = (account(&rich, "shelf.balance"), account(&poor, "shelf.balance"));
+    let of_another = account(&poor, "lamp.balance");
+    let transfer = |from: &Key, to: &Key, amount| Write::Transfer {
+        from: from.clone(),
+        to: to.clone(),
+        amount,
+        phase: Phase::Post,
+    };
+    let book = |reach: &Reach| put(Key::new(reach, &Space::of("shelf", "books"), "book"), "{}");
+    let told = |id: &str| {
+        let mut told = record("deleted");
+        told["state"] = "failed".into();
+        put(Key::new(&organization, &jobs(), id), &told.to_string())
+    };
+    bed.commit(vec![
+        book(&rich),
+        book(&poor),
+        told("told-of-rich"),
+        told("told-of-poor"),
+        Account::new(Normal::Debit, true).open(&source),
+        Account::credit().open(&credit),
+        Account::credit().open(&of_rich),
+        Account::credit().open(&of_poor),
+        Account::credit().open(&of_another),
+        transfer(&source, &of_rich, 20),
+        // It is on an account of a primitive that has not failed.
+        transfer(&source, &of_another, 5),
+    ])
+    .await;
+    for (reach, told) in [(&rich, "told-of-rich"), (&poor, "told-of-poor")] {
+        let mut txn = bed.store.begin(ORGANIZATION);
+        let now = bed.timed.now();
+        lifecycle::erase(&mut txn, ORGANIZATION, reach, vec![told.into()], now)
+            .await
+            .expect("an erasure is noted");
+        txn.commit().await.expect("and committed");
+    }
+    let erasure = Key::new(&organization, &Erasure::all(), rich.as_str());
+    let due_at = async || {
+        let row = bed.store.get(&erasure).await.expect("the store answers").expect("an erasure");
+        Erasure::read(&row).expect("it can be read").failed.get("shelf").copied()
+    };
+    until(&bed, "without money all of it goes", async || bed.held(&poor).await == 0).await;
+    until(&bed, "the failure is noted", async || due_at().await.is_some()).await;
+    let first = due_at().await;
+    // Nobody who could be told is installed; it is looked for again each day.
+    bed.timed.pass(86_400_000);
+    until(&bed, "the next day's look", async || due_at().await > first).await;
+    assert_eq!(bed.held(&rich).await, 1);
+    bed.commit(vec![transfer(&of_rich, &credit, 20)]).await;
+    let goes = async || {
+        bed.timed.pass(3_600_000);
+        bed.held(&rich).await == 0
+    };
+    until(&bed, "the rest goes", goes).await;
+    bed.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_past_its_time_is_swept_and_nothing_before() {
     let bed = Bed::new().await;
     let at = bed.timed.now();

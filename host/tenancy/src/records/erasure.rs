@@ -30,6 +30,10 @@ pub struct Erasure {
     /// told, by the account's id: in micro-US-dollars, and absent where nothing was.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub aside: BTreeMap<String, i64>,
+    /// The primitives that failed to end their work on the end of a user while accounts of theirs
+    /// held money of it, and when each is to be told again.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub failed: BTreeMap<String, Instant>,
     /// The project of a user, so that its end can be told again; empty where no user ended.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub project: String,
