@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::accounts::browser;
 use crate::governance::in_an_hour;
 use crate::members::join;
-use crate::rules::play;
+use crate::rules::{is_open, play};
 
 const DOLLAR: i64 = 1_000_000;
 
@@ -410,6 +410,34 @@ on_both! {
         until("its hold is in doubt", || holds(&client, "in_doubt") == 1);
         assert_eq!((stands(&client), notes(&client)), ((0, 2 * DOLLAR), 0), "it was not made again");
         world.books_agree();
+    }
+
+    fn what_a_session_asked_for_needs_its_person_as_they_were_until_it_is_committed(world: Builder::new().bare()) {
+        let (tenant, owner) = govern(world, 1);
+        let losses = ["nothing", "signed-out", "demoted", "removed"];
+        let asked = losses.map(|loss| {
+            let (person, account) = join(world, &tenant, &owner, "developer");
+            let steps = json!([
+                { "leave": "script.spend", "amount": 2 * DOLLAR, "as": "p" }, { "dispatch": "p" }, { "sleep_ms": 5_000 },
+                { "open": loss }, { "capture": "p", "amount": 2 * DOLLAR },
+            ]);
+            let id = waits(&person.post("/v1/script/rule", &json!({ "steps": steps })));
+            (person, format!("/v1/organization/members/{account}"), id)
+        });
+        for (_, _, id) in &asked {
+            decide(&owner, id, "approve").expect(200);
+        }
+        let begun = || tenant.client.get("/v1/governance/holds?state=dispatched").expect(200)["holds"].as_array().unwrap().len();
+        until("all of them are under way", || begun() == losses.len());
+        asked[1].0.delete("/v1/auth/session").expect(200);
+        owner.patch(&asked[2].1, &json!({ "role": "viewer" })).expect(200);
+        owner.delete(&asked[3].1).expect(200);
+        // An approved request needs nobody to be signed in.
+        for ((_, _, id), (loss, ends)) in asked.iter().zip(losses.iter().zip(["succeeded", "succeeded", "failed", "failed"])) {
+            let over = end(&tenant.client, id);
+            assert_eq!(over["status"], ends, "{loss}: {over}");
+            assert_eq!(is_open(&tenant.client, loss), ends == "succeeded", "{loss}");
+        }
     }
 
     fn a_call_of_a_primitive_waits_and_its_caller_is_told_what_became_of_it(world: Builder::new().bare()) {

@@ -121,19 +121,20 @@ impl Request {
     ) -> Result<Nested, Refusal> {
         let organization = OrganizationId::parse(&self.organization);
         let organization = organization.ok_or_else(Refusal::internal)?;
-        let principal = directory.cut(&self.principal()?, &organization).await?.principal;
+        let left = directory.cut(&self.principal()?, &organization).await?;
         let owner = Owner {
             organization: &self.organization,
             project: &self.project.0,
             user: self.user.as_deref(),
         };
-        let party = directory.party(principal, owner).await.map_err(|why| match why {
+        let party = directory.party(left.principal, owner).await.map_err(|why| match why {
             Unplaced::Gone(_) => Refusal::not_found(),
             Unplaced::Unread => Refusal::overloaded(1),
         })?;
         Ok(Nested {
             request: approval.request_id.clone(),
             scope: party.scope,
+            credential: left.guards,
             primitive: "approvals".into(),
             operation: self.operation.clone(),
             parameters: self.parameters.clone(),
