@@ -187,6 +187,34 @@ on_both! {
         world.books_agree();
     }
 
+    fn an_answer_that_is_too_large_or_shows_a_secret_is_kept_by_no_approval(world: Builder::new().bare()) {
+        let (tenant, owner) = govern(world, 1);
+        let note = |number: u32| json!({ "note": "note", "slug": format!("{number}-{}", "x".repeat(400)) });
+        play(&tenant.client, (0..100).map(note).collect()).expect(200);
+        let list = json!({ "call": "script.notes" });
+        let small = spend(2 * DOLLAR);
+        let large: Value = small.as_array().unwrap().iter().chain(std::iter::repeat_n(&list, 12)).cloned().collect();
+        for (path, steps, is_kept) in
+            [("/v1/script", &small, true), ("/v1/script", &large, false), ("/v1/script/reveal", &small, false)]
+        {
+            let key = unique("key");
+            let ask = || tenant.client.call("POST", path).idempotency_key(&key).json(&json!({ "steps": steps })).send();
+            let id = waits(&ask());
+            assert_eq!(waits(&ask()), id, "asked again it is told of the same");
+            assert_eq!(approval(&tenant.client, &id)["result_kept"], Value::Null);
+            decide(&owner, &id, "approve").expect(200);
+            let over = end(&tenant.client, &id);
+            assert_eq!((&over["status"], &over["result_kept"]), (&json!("succeeded"), &json!(is_kept)), "{path}");
+            let again = ask();
+            if is_kept {
+                assert_eq!(again.expect(200), over["result"]);
+            } else {
+                assert_eq!(over["result"], Value::Null, "{path}");
+                assert_eq!(again.expect_error(409, "state_conflict")["reason"], "answer_not_kept");
+            }
+        }
+    }
+
     fn what_a_person_denies_is_not_made_and_its_funds_are_free(world: Builder::new().bare()) {
         let (tenant, owner) = govern(world, 1);
         let ask = || tenant.client.call("POST", "/v1/script").idempotency_key("two").json(&json!({ "steps": spend(3 * DOLLAR) })).send();
