@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::accounts::browser;
 use crate::governance::in_an_hour;
 use crate::members::join;
-use crate::rules::play;
+use crate::rules::{is_open, play};
 
 const DOLLAR: i64 = 1_000_000;
 
@@ -185,6 +185,34 @@ on_both! {
         decide(&owner, &id, "approve").expect(200);
         assert_eq!((stands(&tenant.client), notes(&tenant.client)), ((4 * DOLLAR, 0), 2));
         world.books_agree();
+    }
+
+    fn an_answer_that_is_too_large_or_shows_a_secret_is_kept_by_no_approval(world: Builder::new().bare()) {
+        let (tenant, owner) = govern(world, 1);
+        let note = |number: u32| json!({ "note": "note", "slug": format!("{number}-{}", "x".repeat(400)) });
+        play(&tenant.client, (0..100).map(note).collect()).expect(200);
+        let list = json!({ "call": "script.notes" });
+        let small = spend(2 * DOLLAR);
+        let large: Value = small.as_array().unwrap().iter().chain(std::iter::repeat_n(&list, 12)).cloned().collect();
+        for (path, steps, is_kept) in
+            [("/v1/script", &small, true), ("/v1/script", &large, false), ("/v1/script/reveal", &small, false)]
+        {
+            let key = unique("key");
+            let ask = || tenant.client.call("POST", path).idempotency_key(&key).json(&json!({ "steps": steps })).send();
+            let id = waits(&ask());
+            assert_eq!(waits(&ask()), id, "asked again it is told of the same");
+            assert_eq!(approval(&tenant.client, &id)["result_kept"], Value::Null);
+            decide(&owner, &id, "approve").expect(200);
+            let over = end(&tenant.client, &id);
+            assert_eq!((&over["status"], &over["result_kept"]), (&json!("succeeded"), &json!(is_kept)), "{path}");
+            let again = ask();
+            if is_kept {
+                assert_eq!(again.expect(200), over["result"]);
+            } else {
+                assert_eq!(over["result"], Value::Null, "{path}");
+                assert_eq!(again.expect_error(409, "state_conflict")["reason"], "answer_not_kept");
+            }
+        }
     }
 
     fn what_a_person_denies_is_not_made_and_its_funds_are_free(world: Builder::new().bare()) {
@@ -410,6 +438,34 @@ on_both! {
         until("its hold is in doubt", || holds(&client, "in_doubt") == 1);
         assert_eq!((stands(&client), notes(&client)), ((0, 2 * DOLLAR), 0), "it was not made again");
         world.books_agree();
+    }
+
+    fn what_a_session_asked_for_needs_its_person_as_they_were_until_it_is_committed(world: Builder::new().bare()) {
+        let (tenant, owner) = govern(world, 1);
+        let losses = ["nothing", "signed-out", "demoted", "removed"];
+        let asked = losses.map(|loss| {
+            let (person, account) = join(world, &tenant, &owner, "developer");
+            let steps = json!([
+                { "leave": "script.spend", "amount": 2 * DOLLAR, "as": "p" }, { "dispatch": "p" }, { "sleep_ms": 5_000 },
+                { "open": loss }, { "capture": "p", "amount": 2 * DOLLAR },
+            ]);
+            let id = waits(&person.post("/v1/script/rule", &json!({ "steps": steps })));
+            (person, format!("/v1/organization/members/{account}"), id)
+        });
+        for (_, _, id) in &asked {
+            decide(&owner, id, "approve").expect(200);
+        }
+        let begun = || tenant.client.get("/v1/governance/holds?state=dispatched").expect(200)["holds"].as_array().unwrap().len();
+        until("all of them are under way", || begun() == losses.len());
+        asked[1].0.delete("/v1/auth/session").expect(200);
+        owner.patch(&asked[2].1, &json!({ "role": "viewer" })).expect(200);
+        owner.delete(&asked[3].1).expect(200);
+        // An approved request needs nobody to be signed in.
+        for ((_, _, id), (loss, ends)) in asked.iter().zip(losses.iter().zip(["succeeded", "succeeded", "failed", "failed"])) {
+            let over = end(&tenant.client, id);
+            assert_eq!(over["status"], ends, "{loss}: {over}");
+            assert_eq!(is_open(&tenant.client, loss), ends == "succeeded", "{loss}");
+        }
     }
 
     fn a_call_of_a_primitive_waits_and_its_caller_is_told_what_became_of_it(world: Builder::new().bare()) {

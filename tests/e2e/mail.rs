@@ -347,6 +347,12 @@ on_both! {
         let user = approval(&tenant.client, &id)["user_id"].clone();
         assert!(user.is_string() && logged["logs"][0]["on_behalf_of"] == user, "{logged}");
         assert_eq!(logged["logs"][0]["project_id"], json!(tenant.project), "{logged}");
+        // A key of the project reads the row, and no address of a member.
+        let viewer = tenant.key(json!({ "name": "viewer", "role": "viewer", "project_id": tenant.project }));
+        let row = viewer.get("/v1/logs?action=mail.give_up").expect(200)["logs"][0].clone();
+        let account = approval(&tenant.client, &id)["mails"][0]["account_id"].clone();
+        assert!(account.is_string() && row["details"]["account_id"] == account, "{row}");
+        assert!(!row.to_string().contains(&tenant.email), "{row}");
         assert!(world.server().log().contains("a mail was given up"));
     }
 

@@ -1,16 +1,18 @@
 //! The rules of the request's transaction, each through the front door: a fixture plays scripts of
 //! host calls, and what is left afterwards is looked at as a client would.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use charter_tests::artefacts::Artefacts;
 use charter_tests::double::{self, Reply};
-use charter_tests::patience::until;
+use charter_tests::patience::{Over, until};
 use charter_tests::raw::Raw;
 use charter_tests::world::Builder;
 use charter_tests::{Answer, Client, Database, Tenant, World, on_both};
 use serde_json::{Value, json};
+
+use crate::members::join;
 
 fn builder() -> Builder {
     Builder::new().environment("CHARTER_EGRESS_ALLOW", "127.0.0.0/8")
@@ -63,6 +65,12 @@ fn items(client: &Client) -> u64 {
     client.get("/v1/script/notes").expect(200)["items"].as_u64().unwrap()
 }
 
+/// Whether scripts have opened such an account of the organization's.
+pub fn is_open(client: &Client, account: &str) -> bool {
+    let steps = json!({ "steps": [{ "try": { "balance": account } }] });
+    sights(&client.post("/v1/script/rule", &steps))[0]["posted"].is_number()
+}
+
 /// Plays `steps` on a thread, and runs `meanwhile` once an item was taken: the script is then in
 /// its middle.
 fn interrupt(client: &Client, steps: Value, meanwhile: impl FnOnce()) -> Answer {
@@ -77,10 +85,18 @@ fn interrupt(client: &Client, steps: Value, meanwhile: impl FnOnce()) -> Answer 
 
 /// A provider that counts its requests and answers each with 200.
 pub fn peer(world: &World, tenant: &Tenant) -> Arc<AtomicU32> {
+    patient_peer(world, tenant, Arc::new(AtomicBool::new(true)))
+}
+
+/// The same, which answers once `open` says so: until then the script that asks it waits.
+fn patient_peer(world: &World, tenant: &Tenant, open: Arc<AtomicBool>) -> Arc<AtomicU32> {
     let count = Arc::new(AtomicU32::new(0));
     let counting = count.clone();
     let address = double::listen(move |_| {
         counting.fetch_add(1, Ordering::SeqCst);
+        while !open.load(Ordering::SeqCst) {
+            std::thread::park_timeout(std::time::Duration::from_millis(10));
+        }
         Reply { status: 200, headers: Vec::new(), body: b"{}".to_vec() }
     });
     let binding = json!({
@@ -195,6 +211,34 @@ on_both! {
         });
         assert_eq!(answer.expect_error(403, "forbidden")["reason"], "profile_revoked");
         assert_eq!(notes(&client, "note").len(), 0);
+    }
+
+    fn a_nested_change_of_a_session_needs_the_session_and_the_membership_as_it_was(world) {
+        for loss in ["nothing", "signed out", "demoted", "removed"] {
+            let tenant = world.register();
+            let (person, account) = join(world, &tenant, &tenant.client, "developer");
+            let open = Arc::new(AtomicBool::new(false));
+            let calls = patient_peer(world, &tenant, open.clone());
+            let nested = json!({ "call": "script.rule", "body": { "steps": [{ "open": "nested" }] } });
+            let steps = json!({ "steps": [{ "fetch": "GET", "path": "/" }, { "try": nested }] });
+            let answer = std::thread::scope(|scope| {
+                let over = Over(&open);
+                let running = scope.spawn(|| person.post("/v1/script/rule", &steps));
+                until("the script asks its peer", || calls.load(Ordering::SeqCst) == 1);
+                let member = format!("/v1/organization/members/{account}");
+                match loss {
+                    "signed out" => drop(person.delete("/v1/auth/session").expect(200)),
+                    "demoted" => drop(tenant.client.patch(&member, &json!({ "role": "viewer" })).expect(200)),
+                    "removed" => drop(tenant.client.delete(&member).expect(200)),
+                    _ => {}
+                }
+                drop(over);
+                running.join().unwrap()
+            });
+            let stands = loss == "nothing";
+            assert_eq!(answer.status, if stands { 200 } else { 409 }, "{loss}: {answer}");
+            assert_eq!(is_open(&tenant.client, "nested"), stands, "{loss}");
+        }
     }
 
     fn additions_and_appends_by_many_all_count(world) {

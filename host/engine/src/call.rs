@@ -40,6 +40,9 @@ pub struct Call {
     pub entry: Entry,
     /// Re-checked at the commit; a conflict on one of them is [`crate::Outcome::Restart`].
     pub guards: Vec<Guard>,
+    /// Those of them that are the credential's own: the changes that the call has others make are
+    /// committed under these as well.
+    pub credential: Vec<Guard>,
     /// The idempotency claim, where the request has a key.
     pub claim: Option<Claiming>,
     /// Adds the audit row and the idempotent answer to the commit.

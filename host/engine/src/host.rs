@@ -58,6 +58,8 @@ pub struct Nested {
     pub request: String,
     /// The outer caller.
     pub scope: Scope,
+    /// The guards of the outer caller's credential, which a change must be committed under.
+    pub credential: Vec<Guard>,
     /// The calling primitive.
     pub primitive: String,
     /// The operation's id.

@@ -147,6 +147,7 @@ fn call(operation: &str, body: &str) -> Call {
             context: serde_json::Map::new(),
         }),
         guards: Vec::new(),
+        credential: Vec::new(),
         claim: None,
         finish: Arc::new(Nothing),
         mutates: true,

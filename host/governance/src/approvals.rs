@@ -93,6 +93,27 @@ pub struct Request {
     pub job: Option<Key>,
 }
 
+/// The body of the answer that an approved request got.
+#[derive(Clone, Copy, Debug)]
+pub enum Content<'a> {
+    /// These bytes; none where the answer has no content.
+    Whole(&'a [u8]),
+    /// It is not to be kept: it shows a secret, or it is a stream.
+    Withheld,
+}
+
+impl Content<'_> {
+    /// The body as an approval keeps it. Nothing where it is none, and where it is not kept.
+    fn keep(self) -> Option<Value> {
+        match self {
+            Self::Whole(body) if body.len() <= RESULT_BYTES_MAX => {
+                serde_json::from_slice(body).ok()
+            }
+            Self::Whole(_) | Self::Withheld => None,
+        }
+    }
+}
+
 /// An approved request while it is made.
 #[derive(Debug)]
 pub struct Run {
@@ -121,19 +142,20 @@ impl Request {
     ) -> Result<Nested, Refusal> {
         let organization = OrganizationId::parse(&self.organization);
         let organization = organization.ok_or_else(Refusal::internal)?;
-        let principal = directory.cut(&self.principal()?, &organization).await?.principal;
+        let left = directory.cut(&self.principal()?, &organization).await?;
         let owner = Owner {
             organization: &self.organization,
             project: &self.project.0,
             user: self.user.as_deref(),
         };
-        let party = directory.party(principal, owner).await.map_err(|why| match why {
+        let party = directory.party(left.principal, owner).await.map_err(|why| match why {
             Unplaced::Gone(_) => Refusal::not_found(),
             Unplaced::Unread => Refusal::overloaded(1),
         })?;
         Ok(Nested {
             request: approval.request_id.clone(),
             scope: party.scope,
+            credential: left.guards,
             primitive: "approvals".into(),
             operation: self.operation.clone(),
             parameters: self.parameters.clone(),
@@ -291,6 +313,7 @@ pub async fn new_approval(
         created_at: now,
         resolved_at: None,
         result: None,
+        result_not_kept: false,
         result_status: None,
         error: None,
         reason: None,
@@ -444,14 +467,15 @@ impl Run {
     }
 
     /// Adds the end to the unit that makes it true: once, by whoever holds the lease.
-    pub fn end(&self, txn: &mut Txn, result: Result<(u16, Option<&[u8]>), Value>) {
+    pub fn end(&self, txn: &mut Txn, result: Result<(u16, Content<'_>), Value>) {
         let now = txn.store().now();
         let mut approval = self.approval.clone();
         approval.resolved_at = Some(now);
         match result {
-            Ok((status, body)) => {
-                let body = body.filter(|body| body.len() <= RESULT_BYTES_MAX);
-                approval.result = body.and_then(|body| serde_json::from_slice(body).ok());
+            Ok((status, content)) => {
+                approval.result = content.keep();
+                let has_none = matches!(content, Content::Whole([]));
+                approval.result_not_kept = approval.result.is_none() && !has_none;
                 approval.result_status = Some(status);
                 approval.status = Status::Succeeded;
             }

@@ -28,6 +28,7 @@ use charter_tenancy::records::Record as _;
 use charter_tenancy::records::grant::Given;
 use charter_tenancy::records::key::ApiKey;
 use charter_tenancy::records::mail::About;
+use charter_tenancy::records::member::Member;
 use charter_tenancy::stored;
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
@@ -93,10 +94,13 @@ async fn authorize(
                     CommitError::Rejected(Rejection::Refused(
                         Refused::Moved { .. } | Refused::Missing { .. },
                     )) => true,
-                    // The credential of what the host does later: asked anew, it is told.
+                    // The credential of what the host does later, or its person: asked anew, it is
+                    // told.
                     CommitError::Rejected(Rejection::Refused(Refused::Inactive {
                         key, ..
-                    })) => key.space == ApiKey::space() && is_later(&leave),
+                    })) => {
+                        [ApiKey::space(), Member::space()].contains(&key.space) && is_later(&leave)
+                    }
                     _ => false,
                 };
                 if !again || attempt >= ATTEMPTS_MAX {
@@ -254,8 +258,8 @@ async fn try_once(
 }
 
 /// Whether the caller has the power to take regulated actions at all, whatever the operation asks
-/// for itself; answers the conditions that must still hold of the credential. Of a request that is under way the caller
-/// has asked, and guards it; what the host does later is asked anew.
+/// for itself; answers the conditions that must still hold of the credential. Of a request that is
+/// under way the caller has asked, and guards it; what the host does later is asked anew.
 async fn may_act(
     governance: &Governance,
     leave: &Leave,

@@ -133,12 +133,10 @@ impl SessionRecord {
 
     /// The conditions that must still hold when a mutation of this session is committed.
     pub fn guards(&self) -> Vec<Guard> {
+        let mut guards = vec![still_active(Session::address(&self.digest))];
         let member = Member::address(&self.organization, &self.account);
-        vec![
-            still_active(Session::address(&self.digest)),
-            still_active(member.clone()),
-            require_version(member, self.membership),
-        ]
+        guards.extend(guard_membership(member, self.membership));
+        guards
     }
 }
 
@@ -606,14 +604,18 @@ impl Directory {
         }))
     }
 
-    /// The role that an account has in an organization now, where it is a member.
-    pub(crate) async fn member_role(
+    /// The role that an account has in an organization now, where it is a member, and what requires
+    /// that it keeps it.
+    pub(crate) async fn membership(
         &self,
         organization: &OrganizationId,
         account: &str,
-    ) -> Result<Option<Role>, Unreadable> {
+    ) -> Result<Option<(Role, [Guard; 2])>, Unreadable> {
         let Some(account) = AccountId::parse(account) else { return Ok(None) };
-        self.load(Member::address(organization, &account), |member: Member, _| member.role).await
+        let address = Member::address(organization, &account);
+        let decode = |member: Member, row: &Row| (member.role, row.version);
+        let found = self.load(address.clone(), decode).await?;
+        Ok(found.map(|(role, version)| (role, guard_membership(address, version))))
     }
 
     /// The role that an account had in an organization that it was a member of, at the end.
@@ -652,9 +654,42 @@ impl Directory {
         }
     }
 
+    /// Requires that the guards of a credential hold now, as its next commit does: who is refused
+    /// there anyway runs nothing before.
+    ///
+    /// # Errors
+    /// 401 where the credential was revoked, 503 where its person's role is another by now: what
+    /// was decided by it is to be decided anew.
+    pub async fn require_credential(&self, guards: &[Guard]) -> Result<(), Refusal> {
+        for guard in guards {
+            match guard {
+                Guard::Entry { key, field, value } => {
+                    let has =
+                        |row: Row| row.index.iter().any(|(at, is)| at == field && is == value);
+                    if !self.row(key).await?.is_some_and(has) {
+                        return Err(Refusal::unauthorized("The credential was revoked."));
+                    }
+                }
+                Guard::Unchanged { key, version } => {
+                    if self.row(key).await?.map(|row| row.version) != Some(*version) {
+                        return Err(Refusal::overloaded(1));
+                    }
+                }
+                // No credential has others, and the commit asks in any case.
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
     async fn row(&self, key: &Key) -> Result<Option<Row>, Unreadable> {
         self.inner.store.begin("").get_relaxed(key).await.map_err(unreadable)
     }
+}
+
+/// Requires that a person is a member still, and in the role that was read.
+fn guard_membership(member: Key, version: u64) -> [Guard; 2] {
+    [still_active(member.clone()), require_version(member, version)]
 }
 
 /// The CSRF token of a session's cookie: only who holds the cookie can know it, and it need not be

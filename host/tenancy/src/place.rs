@@ -283,8 +283,9 @@ impl Directory {
     }
 
     /// The rest of the authority that something was asked with: the credential must still count,
-    /// and has no power that it, or the person behind it, has lost since. A person who left the
-    /// organization takes nothing from the keys that they made, but what they had lost before.
+    /// and has no power that it, or the person behind it, has lost since. A session may have ended,
+    /// but its person is a member. A person who left the organization takes nothing from the keys
+    /// that they made, but what they had lost before.
     ///
     /// # Errors
     /// 401 where the credential was revoked or has ended.
@@ -311,8 +312,14 @@ impl Directory {
             _ => {}
         }
         if let Some(root) = &asked.root {
-            match self.member_role(organization, root).await? {
-                Some(role) => cut(role),
+            match self.membership(organization, root).await? {
+                Some((role, member)) => {
+                    cut(role);
+                    // The organization's keys go on without their makers; a session is its person.
+                    if by_session {
+                        guards.extend(member);
+                    }
+                }
                 None if by_session => return Err(revoked()),
                 None => {
                     if let Some(role) = self.former_role(organization, root).await? {
@@ -322,21 +329,6 @@ impl Directory {
             }
         }
         Ok(Left { principal, guards })
-    }
-
-    /// The guards on the credential of a caller that was placed before, for a change.
-    ///
-    /// # Errors
-    /// 401 where the credential was revoked or has ended.
-    pub async fn credential_guards(&self, place: &Place) -> Result<Vec<Guard>, Refusal> {
-        let actor = place.scope.actor();
-        if actor.kind != ActorKind::Key {
-            return Ok(Vec::new());
-        }
-        let revoked = || Refusal::unauthorized("The credential was revoked.");
-        let id = KeyId::parse(&actor.id).ok_or_else(revoked)?;
-        let key = self.key_of(&place.organization.id, &id).await?.ok_or_else(revoked)?;
-        Ok(key.guards())
     }
 
     /// The kit that applies: the user's, else the project's.

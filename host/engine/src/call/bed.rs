@@ -215,6 +215,7 @@ impl Bed {
             scope,
             entry: handle("shop.do"),
             guards: Vec::new(),
+            credential: Vec::new(),
             claim: None,
             finish: Arc::new(Nothing),
             mutates: true,

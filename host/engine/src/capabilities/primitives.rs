@@ -52,6 +52,7 @@ impl Host for State {
         let nested = Nested {
             request: work.call.request_id.clone(),
             scope: work.call.scope.clone(),
+            credential: work.call.credential.clone(),
             primitive: work.component.manifest.name.clone(),
             operation,
             parameters,

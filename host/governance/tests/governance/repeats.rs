@@ -49,6 +49,7 @@ async fn a_request_is_made_again_with_what_is_left_of_its_authority(bed: Bed) {
     assert_eq!(call.idempotency_key, approval.id);
     assert_eq!((call.scope.user(), call.scope.role()), (Some(&user()), Some(Role::Admin)));
     assert!(!call.repeatable, "nobody is asked about it once more");
+    assert!(!call.credential.is_empty(), "it is committed while the key counts");
     bed.remove(&member(9, Role::Admin).key()).await;
     bed.insert(&member(9, Role::Viewer)).await;
     let call = again(&bed, &asked, &approval).await.unwrap();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use base64::Engine as _;
 use charter_engine::{Leave, Proposal, Ungranted};
-use charter_governance::approvals::{self, DECIDE_MS, Origin, Run};
+use charter_governance::approvals::{self, Content, DECIDE_MS, Origin, Run};
 use charter_kernel::governance::hold::State;
 use charter_kernel::unit::{Take, Unit, Write};
 use charter_tenancy::records::Record as _;
@@ -210,10 +210,11 @@ async fn an_answer_ends_what_was_approved_once(bed: Bed) {
     stranger.end(&mut txn, Err(json!({ "code": "conflict" })));
     assert!(txn.commit().await.is_err(), "its lease is another's");
     let mut txn = bed.begin();
-    run.end(&mut txn, Ok((201, Some(br#"{"id":"b1"}"#))));
+    run.end(&mut txn, Ok((201, Content::Whole(br#"{"id":"b1"}"#))));
     txn.commit().await.unwrap();
     let over = bed.approval(&approval.id).await;
     assert_eq!((over.status, over.result_status), (Status::Succeeded, Some(201)));
+    assert!(!over.result_not_kept);
     assert_eq!((over.result, over.resolved_at), (Some(json!({ "id": "b1" })), Some(bed.now())));
     let events = bed.events().await;
     let [(name, event)] = events.as_slice() else { panic!("{events:?}") };
@@ -233,11 +234,12 @@ async fn an_end_says_what_became_of_the_request() {
     let denied = json!({ "code": "forbidden", "reason": "policy_denied" });
     let refused = Some("policy_denied");
     for (result, status, answer, told, why) in [
-        (Ok((200, Some(b"[1]".as_slice()))), Status::Succeeded, Some(json!([1])), "approved", None),
-        (Ok((204, None)), Status::Succeeded, None, "approved", None),
-        (Ok((200, Some(b"no json".as_slice()))), Status::Succeeded, None, "approved", None),
-        // An answer that is too large is not kept: its status is.
-        (Ok((200, Some(large.as_bytes()))), Status::Succeeded, None, "approved", None),
+        (Ok((200, Content::Whole(b"[1]"))), Status::Succeeded, Some(json!([1])), "approved", None),
+        (Ok((204, Content::Whole(b""))), Status::Succeeded, None, "approved", None),
+        (Ok((200, Content::Whole(b"no json"))), Status::Succeeded, None, "approved", None),
+        // An answer that is too large or shows a secret is not kept: its status is.
+        (Ok((200, Content::Whole(large.as_bytes()))), Status::Succeeded, None, "approved", None),
+        (Ok((200, Content::Withheld)), Status::Succeeded, None, "approved", None),
         (Err(denied.clone()), Status::Failed, None, "failed", refused),
         (Err(json!({ "code": "conflict" })), Status::Failed, None, "failed", None),
     ] {
@@ -249,7 +251,9 @@ async fn an_end_says_what_became_of_the_request() {
         run.end(&mut txn, result);
         txn.commit().await.unwrap();
         let over = bed.approval(&approval.id).await;
+        let is_kept = answer.is_some() || over.result_status.is_none_or(|status| status == 204);
         assert_eq!((over.status, over.result), (status, answer));
+        assert_eq!(over.result_not_kept, !is_kept);
         let (_, event) = bed.events().await.remove(0);
         let payload = &event["payload"];
         assert_eq!((&payload["status"], &payload["reason"]), (&json!(told), &json!(why)));

@@ -20,6 +20,8 @@ use crate::app::App;
 /// Leave to run an operation once the request is well formed. Only [`admit`] makes one.
 pub struct Admitted {
     matched: Matched,
+    /// The guards of the credential that was asked anew for the host's own work.
+    asked_anew: Vec<Guard>,
     /// The guard on the organization's standing when a change is committed.
     standing: Option<Guard>,
 }
@@ -46,12 +48,14 @@ impl Pace for Unpaced {
 /// Refuses what the caller may not do, what comes too fast, and what the deployment cannot do.
 pub async fn admit(app: &App, matched: Matched, pace: &mut impl Pace) -> Result<Admitted, Refusal> {
     let contract = matched.operation().contract();
+    let mut asked_anew = Vec::new();
     if let Some(place) = matched.caller().place() {
         authority::admit(&place.scope, contract.class, contract.access)?;
         if place.scope.actor().kind == ActorKind::System && contract.class.is_asked_anew() {
             // A job, which goes on without the credential that asked for it; this does not.
             let left = app.directory.cut(place.scope.principal(), &place.organization.id).await?;
             authority::admit_principal(&left.principal, contract.class, contract.access)?;
+            asked_anew = left.guards;
         }
         if contract.class == Class::Loosening {
             place.may_loosen()?;
@@ -68,7 +72,7 @@ pub async fn admit(app: &App, matched: Matched, pace: &mut impl Pace) -> Result<
         }
         needs(app, matched.caller(), &operation.needs)?;
     }
-    Ok(Admitted { matched, standing })
+    Ok(Admitted { matched, asked_anew, standing })
 }
 
 /// Only changes ask whether the profile is active: a revoked profile's reads keep answering.
@@ -95,6 +99,7 @@ impl Admitted {
     /// The guards on a change by a primitive: a primitive acts for a profile, whoever named it.
     pub fn guards(&self) -> Vec<Guard> {
         let mut guards = self.caller().profile_guards();
+        guards.extend(self.asked_anew.iter().cloned());
         guards.extend(self.standing.clone());
         guards
     }

@@ -10,6 +10,7 @@ use charter_tenancy::records::approval::{Approval, Status};
 use charter_tenancy::stored;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 
+use super::claim;
 use super::job;
 use super::respond::Answered;
 use super::trail::Trail;
@@ -131,6 +132,7 @@ pub async fn approval_answer(app: &App, organization: &str, id: &str) -> Result<
         refusal.detail("approval_id", approval.id.clone())
     };
     match approval.status {
+        Status::Succeeded if approval.result_not_kept => Err(claim::answer_not_kept()),
         Status::Succeeded => {
             let status = StatusCode::from_u16(approval.result_status.unwrap_or(200))
                 .unwrap_or(StatusCode::OK);

@@ -108,6 +108,7 @@ pub async fn handle(
         request_id: trail.id.as_str().to_owned(),
         scope: validated.caller().scope(),
         guards: if mutates { validated.guards() } else { Vec::new() },
+        credential: if mutates { validated.caller().credential() } else { Vec::new() },
         claim: claiming,
         finish: finisher.clone() as Arc<dyn Finish>,
         mutates,
@@ -170,6 +171,8 @@ pub(crate) async fn react(app: &App, admitted: Admitted, signaled: Signaled) -> 
         scope,
         entry: Entry::React(Signal { kind, payload: payload.to_string(), blob: None }),
         guards,
+        // Work of the host's is no credential's.
+        credential: Vec::new(),
         claim: signaled.claim,
         finish: signaled.finish,
         mutates: true,

@@ -39,23 +39,28 @@ impl Caller {
         Ok(Self { identity, place, again: Vec::new() })
     }
 
-    /// The caller of a scope that was proven before, as its records are now.
+    /// The caller of a scope that was proven before, as its records are now. `credential`: the
+    /// guards that it was proven under.
     ///
     /// # Errors
     /// 404 where one of them is gone since.
-    pub async fn resolve_again(app: &App, scope: &Scope) -> Result<Self, Refusal> {
+    pub async fn resolve_again(
+        app: &App,
+        scope: &Scope,
+        credential: &[Guard],
+    ) -> Result<Self, Refusal> {
         let place = app.directory.place_again(scope).await?;
-        Ok(Self { identity: Identity::Anonymous, place: Some(place), again: Vec::new() })
+        let again = credential.to_vec();
+        Ok(Self { identity: Identity::Anonymous, place: Some(place), again })
     }
 
-    /// The same, whose credential still counts and must go on to.
+    /// Requires that the credential of a scope that was proven before still counts, with the role
+    /// that it had.
     ///
     /// # Errors
-    /// 401 where the credential was revoked or has ended.
-    pub async fn require_credential(self, app: &App) -> Result<Self, Refusal> {
-        let Some(place) = &self.place else { return Ok(self) };
-        let again = app.directory.credential_guards(place).await?;
-        Ok(Self { again, ..self })
+    /// As [`charter_tenancy::directory::Directory::require_credential`].
+    pub async fn require_credential(&self, app: &App) -> Result<(), Refusal> {
+        app.directory.require_credential(&self.again).await
     }
 
     /// The caller as a party to an operation of this class: to what is the organization's no

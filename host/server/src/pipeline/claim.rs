@@ -176,16 +176,19 @@ async fn resume(
         },
         Recall::Mismatch => Err(mismatch()),
         Recall::Running => Err(still_running()),
-        Recall::Large => {
-            let message = "The answer to this idempotency key was not kept, since it was too large or shows a secret: what the request did stands.";
-            Err(Refusal::state_conflict("answer_not_kept", message)
-                .hint("Read it where it lies; a secret is shown again under a fresh key."))
-        }
+        Recall::Large => Err(answer_not_kept()),
         Recall::Streamed => Err(Refusal::state_conflict(
             "streamed",
             "The answer to this idempotency key was a stream, which is not kept.",
         )),
     }
+}
+
+/// The answer under a key is asked for that nothing has kept.
+pub fn answer_not_kept() -> Refusal {
+    let message = "The answer to this idempotency key was not kept, since it was too large or shows a secret: what the request did stands.";
+    Refusal::state_conflict("answer_not_kept", message)
+        .hint("Read it where it lies; a secret is shown again under a fresh key.")
 }
 
 fn mismatch() -> Refusal {

@@ -4,7 +4,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use charter_engine::{Answer, AnswerBody, Ending, EndingResult, Finish};
-use charter_governance::approvals::{self, Run};
+use charter_governance::approvals::{self, Content, Run};
 use charter_kernel::authority::Class;
 use charter_kernel::refusal::{Failure, Refusal};
 use charter_registry::served::{Served, ServedOperation};
@@ -82,8 +82,11 @@ impl Finisher {
         self.audit(txn, answered.status.as_u16(), None);
         self.keep(txn, ending, &answered).await;
         if let Some(run) = &self.approved {
-            let body = answered.body.as_whole().map(|body| &**body);
-            run.end(txn, Ok((answered.status.as_u16(), body)));
+            let content = match answered.body.as_whole() {
+                Some(body) if !self.shows_secret() => Content::Whole(body),
+                _ => Content::Withheld,
+            };
+            run.end(txn, Ok((answered.status.as_u16(), content)));
         }
         answered
     }
@@ -164,6 +167,11 @@ impl Finisher {
         }
     }
 
+    /// Whether an answer of the operation shows a secret: nothing keeps it.
+    fn shows_secret(&self) -> bool {
+        self.operation.contract.class == Class::ProfileSecret
+    }
+
     async fn keep(&self, txn: &mut Txn, ending: Ending<'_>, answered: &Answered) {
         let Some(claim) = &self.claim else { return };
         let job = match &ending.result {
@@ -175,7 +183,8 @@ impl Finisher {
             EndingResult::Pending(id) => Some(id),
             _ => None,
         };
-        let is_secret = self.operation.contract.class == Class::ProfileSecret;
+        // That it waits for people is no secret, and what the key is answered by.
+        let is_secret = approval.is_none() && self.shows_secret();
         let kept = Kept { status, headers: &answered.headers, body, job, approval, is_secret };
         if let Err(error) = claim.finish(&self.store, txn, kept, ending.claimed).await {
             // Without its record the effect could be repeated: the record stays in doubt instead.

@@ -285,7 +285,7 @@ impl Following {
     /// Whether its place is still there, and the kit that applies by now gives the operation.
     async fn is_admitted(&self) -> bool {
         let Some(scope) = &self.scope else { return true };
-        let Ok(caller) = Caller::resolve_again(&self.app, scope).await else { return false };
+        let Ok(caller) = Caller::resolve_again(&self.app, scope, &[]).await else { return false };
         let Some((primitive, id)) = &self.operation else { return true };
         let live = self.app.registry.current();
         let Some(primitive) = live.primitive(primitive) else { return false };

@@ -103,10 +103,9 @@ pub async fn find_callable(
     let class = known.operation.contract.class;
     trail.note(&known.operation.contract);
     // A change goes on only as long as the outer caller's credential counts.
-    let caller = match known.operation.contract.mutates {
-        true => caller.require_credential(app).await?,
-        false => caller,
-    };
+    if known.operation.contract.mutates {
+        caller.require_credential(app).await?;
+    }
     let caller = caller.call_on(app, class).await?;
     trail.caller = Some(caller.clone());
     trail.is_of_organization = class.is_whole();

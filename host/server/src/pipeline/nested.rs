@@ -96,7 +96,7 @@ async fn run_once(
     nested: &Nested,
     approved: Option<&Arc<Run>>,
 ) -> Result<Option<Answered>, Refusal> {
-    let caller = Caller::resolve_again(app, &nested.scope).await?;
+    let caller = Caller::resolve_again(app, &nested.scope, &nested.credential).await?;
     let (id, given) = (&nested.operation, &nested.parameters);
     let matched = matched::find_callable(app, trail, caller, id, given).await?;
     let admitted = admit::admit(app, matched, &mut Unpaced).await?;

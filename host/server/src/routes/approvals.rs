@@ -114,6 +114,11 @@ struct ApprovalItem {
     /// The answer of the request that was made.
     #[schemars(with = "Value")]
     result: Option<Value>,
+    /// Whether `result` is all of that answer, once there is one: false where it was too large to
+    /// keep, or shows a secret.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "bool")]
+    result_kept: Option<bool>,
     /// The refusal of the request that was made.
     #[schemars(with = "Option<Map<String, Value>>")]
     error: Option<Value>,
@@ -127,6 +132,7 @@ struct ApprovalItem {
 
 impl ApprovalItem {
     fn of(approval: &Approval, version: u64) -> Self {
+        let is_answered = approval.status == Status::Succeeded && !approval.is_forgotten();
         Self {
             id: approval.id.as_str().into(),
             status: approval.status,
@@ -149,6 +155,7 @@ impl ApprovalItem {
             resolved_at: approval.resolved_at,
             reason: approval.reason.clone(),
             result: approval.result.clone(),
+            result_kept: is_answered.then_some(!approval.result_not_kept),
             error: approval.error.clone(),
             version,
             mails: None,

@@ -23,7 +23,7 @@ use charter_tenancy::records::mail::{Cause, MAILS, Mail, NOTICES, Notice};
 use charter_tenancy::records::member::Member;
 use charter_tenancy::stored;
 use futures::future::join_all;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::due::Due;
 use super::due::LOOK_EVERY;
@@ -113,7 +113,9 @@ async fn mail_one(app: &App, taken: Taken) {
                 "a mail was given up"
             );
             let subject = subject_of(app, &mail).await;
-            let told = audit_failure(&mail, subject.as_ref(), &reason, now).into_iter().collect();
+            let mut details = recipient(app, &mail).await;
+            details["reason"] = json!(reason);
+            let told = audit_failure(&mail, subject.as_ref(), &details, now).into_iter().collect();
             end(app, &taken, &mail, Some((Mailed::Failed, Some(reason))), told).await;
         }
     }
@@ -266,11 +268,30 @@ async fn subject_of(app: &App, mail: &Mail) -> Option<Subject> {
     Some(Approval::read(&row).ok()?.subject)
 }
 
+/// The recipient of a mail, as its row names them. A member is named by their account: a row about
+/// an approval is read in its project, whose keys read no member's address.
+async fn recipient(app: &App, mail: &Mail) -> Value {
+    let account = match &mail.cause {
+        Cause::Approval { link, .. } => {
+            let row = app.store.get(&Link::address(link)).await.ok().flatten();
+            row.and_then(|row| Link::read(&row).ok()).and_then(|link| link.account)
+        }
+        Cause::Summary => {
+            let found = app.directory.account(&mail.to).await.ok().flatten();
+            found.map(|account| account.id)
+        }
+        Cause::Invitation { .. } | Cause::SignIn { .. } | Cause::Link { .. } => {
+            return json!({ "to": mail.to });
+        }
+    };
+    json!({ "account_id": account })
+}
+
 /// The audit row of a mail that was given up.
 fn audit_failure(
     mail: &Mail,
     subject: Option<&Subject>,
-    reason: &str,
+    details: &Value,
     now: Instant,
 ) -> Option<Fact> {
     let (kind, id) = match &mail.cause {
@@ -278,7 +299,6 @@ fn audit_failure(
         Cause::Invitation { invitation } => ("invitation", invitation.as_str()),
         Cause::Summary | Cause::SignIn { .. } | Cause::Link { .. } => ("mail", mail.id.as_str()),
     };
-    let details = json!({ "to": mail.to, "reason": reason });
     let row = AuditRow {
         organization: &mail.organization,
         at: now,
@@ -290,7 +310,7 @@ fn audit_failure(
         entity_id: Some(id),
         decision: "refused",
         reason: Some("mail_failed"),
-        details: Some(&details),
+        details: Some(details),
         ..AuditRow::default()
     };
     audit_fact(&row).ok()

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use charter_engine::job::{JobRecord, NEVER, jobs};
 use charter_engine::{Answer, AnswerBody, Claiming, Ending, EndingResult, Finish};
-use charter_governance::approvals::Run;
+use charter_governance::approvals::{Content, Run};
 use charter_kernel::refusal::{Code, Refusal};
 use charter_kernel::unit::{Draft, Guard, Key, Row, Unit, Write};
 use charter_store::{Store, Txn};
@@ -152,11 +152,9 @@ impl Settling {
             By::Lease(token) => txn.release(&self.key, token, due_at),
             By::Approval(run) => {
                 let answer = ended.as_ref().ok().filter(|result| !result.is_null());
-                let answer = answer.map(|result| result.to_string().into_bytes());
-                run.end(
-                    txn,
-                    ended.as_ref().map(|_| (200, answer.as_deref())).map_err(Value::clone),
-                );
+                let answer = answer.map(Value::to_string).unwrap_or_default();
+                let content = Content::Whole(answer.as_bytes());
+                run.end(txn, ended.as_ref().map(|_| (200, content)).map_err(Value::clone));
             }
         }
         match ended {

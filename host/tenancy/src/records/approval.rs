@@ -148,6 +148,9 @@ pub struct Approval {
     /// The answer that the request got.
     #[serde(default)]
     pub result: Option<Value>,
+    /// Whether that answer was too large to keep, or shows a secret.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub result_not_kept: bool,
     /// Status and media of that answer.
     #[serde(default)]
     pub result_status: Option<u16>,

@@ -66,6 +66,64 @@ async fn a_mutation_by_a_session_needs_the_session_and_the_membership_as_it_was(
     }
 }
 
+/// Whether a change under these guards of a credential is begun, or the code that refuses it.
+async fn begins(bed: &Bed, guards: &[Guard]) -> Result<(), &'static str> {
+    let held = bed.directory.require_credential(guards).await;
+    held.map_err(|refusal| refusal.code.own_name())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_change_inside_a_request_is_refused_once_its_credential_counts_otherwise() {
+    let (revoked, anew) = (Err("unauthorized"), Err("overloaded"));
+    for (change, wanted) in
+        [("none", Ok(())), ("signed out", revoked), ("demoted", anew), ("removed", revoked)]
+    {
+        let bed = Bed::new().await;
+        let house = bed.house().await;
+        let organization = &house.organization.id;
+        let person = bed.member(organization, Role::Admin).await;
+        let (cookie, session) = bed.sign_in(&person, organization).await;
+        let found = bed.directory.session(cookie.reveal()).await.unwrap().unwrap();
+        let member = membership(organization, &person, Role::Viewer);
+        match change {
+            "signed out" => bed.remove(&Session::address(&session.digest)).await,
+            "demoted" => bed.put(&member).await,
+            "removed" => bed.remove(&member.key()).await,
+            _ => {}
+        }
+        assert_eq!(begins(&bed, &found.guards()).await, wanted, "{change}");
+    }
+    let bed = Bed::new().await;
+    let house = bed.house().await;
+    let (maker, _, guards) = key_of(&bed, &house).await;
+    assert_eq!(begins(&bed, &guards).await, Ok(()));
+    bed.revoke_key(&maker).await;
+    assert_eq!(begins(&bed, &guards).await, revoked);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_session_asked_for_needs_the_membership_that_it_was_cut_by() {
+    for (change, stands) in
+        [("none", true), ("signed out", true), ("demoted", false), ("removed", false)]
+    {
+        let bed = Bed::new().await;
+        let house = bed.house().await;
+        let organization = &house.organization.id;
+        let person = bed.member(organization, Role::Admin).await;
+        let (cookie, session) = bed.sign_in(&person, organization).await;
+        let found = bed.directory.session(cookie.reveal()).await.unwrap().unwrap();
+        let left = bed.directory.cut(&found.principal(), organization).await.unwrap();
+        let member = membership(organization, &person, Role::Viewer);
+        match change {
+            "signed out" => bed.remove(&Session::address(&session.digest)).await,
+            "demoted" => bed.put(&member).await,
+            "removed" => bed.remove(&member.key()).await,
+            _ => {}
+        }
+        assert_eq!(commits(&bed, left.guards).await, stands, "{change}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_mutation_for_a_user_needs_it_active_and_bears_its_other_changes() {
     let bed = Bed::new().await;

@@ -3,6 +3,7 @@
 
 use charter_kernel::idempotency::Lineage;
 use charter_kernel::role::Role;
+use charter_kernel::unit::{Guard, Key, Reach, Space};
 
 use super::*;
 use crate::call::Call;
@@ -78,6 +79,16 @@ async fn a_nested_call_bears_the_outer_scope_and_no_more_time_than_it_has() {
     let call = Call { gateway: None, ..bed.call(user(3)) };
     bed.play(call, async |guest| nest(guest, "other.read", None).await).await.unwrap();
     assert!(!bed.desk.nested.lock().unwrap().pop().unwrap().repeatable);
+}
+
+#[tokio::test]
+async fn a_nested_call_is_under_the_guards_of_the_outer_credential() {
+    let bed = Bed::new().await;
+    let key = Key::new(&Reach::deployment(), &Space::of("shop", "keys"), "k");
+    let guard = Guard::Unchanged { key, version: 1 };
+    let call = Call { credential: vec![guard.clone()], ..bed.call(user(3)) };
+    bed.play(call, async |guest| nest(guest, "other.echo", None).await).await.unwrap();
+    assert_eq!(bed.desk.nested.lock().unwrap().pop().unwrap().credential, [guard]);
 }
 
 #[tokio::test]

@@ -56,6 +56,7 @@ impl Bed {
             created_at: NOW,
             resolved_at: None,
             result: None,
+            result_not_kept: false,
             result_status: None,
             error: None,
             reason: None,
