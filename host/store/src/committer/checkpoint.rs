@@ -5,6 +5,8 @@
 //! reads from before, and keeps the writer's lock while it waits for that. So it waits for some
 //! milliseconds, and the log grows until the reader is gone.
 
+use std::fs::File;
+use std::mem::ManuallyDrop;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
@@ -69,6 +71,10 @@ type Seen = (u64, Option<SystemTime>);
 /// The log, and how far the work on it has come.
 struct Log {
     path: PathBuf,
+    /// The database file.
+    file: PathBuf,
+    /// The same, to be flushed. To close it would give up SQLite's locks of this process on it.
+    opened: Option<ManuallyDrop<File>>,
     /// As it was when nothing was left to do: there is nothing either until it changes.
     done: Option<Seen>,
     /// Looks that make no attempt to begin it anew, after one that met readers.
@@ -83,10 +89,18 @@ struct Log {
 impl Log {
     /// The log of a database file.
     fn of(file: PathBuf) -> Self {
-        let mut path = file.into_os_string();
+        let mut path = file.clone().into_os_string();
         path.push("-wal");
-        let path = PathBuf::from(path);
-        Self { path, done: None, pause: 0, apart: 1, long_since: None, has_warned: false }
+        Self {
+            path: PathBuf::from(path),
+            file,
+            opened: None,
+            done: None,
+            pause: 0,
+            apart: 1,
+            long_since: None,
+            has_warned: false,
+        }
     }
 
     /// The log as it is now, where there is something to do.
@@ -130,9 +144,19 @@ impl Log {
             if copied <= reached {
                 return Ok(false);
             }
+            self.flush()?;
             reached = copied;
         }
         Ok(false)
+    }
+
+    /// Flushes what was copied. SQLite leaves it to the pass that reaches the log's end, which may
+    /// be the one that the committer waits for.
+    fn flush(&mut self) -> std::io::Result<()> {
+        if self.opened.is_none() {
+            self.opened = Some(ManuallyDrop::new(File::open(&self.file)?));
+        }
+        self.opened.as_ref().map_or(Ok(()), |file| file.sync_data())
     }
 
     /// Begins the log anew, unless a reader is in the way for longer than the committer may wait:
