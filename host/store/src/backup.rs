@@ -70,19 +70,23 @@ impl Store {
 
     /// Fills an empty database from a backup file; answers the number of rows. The file is checked
     /// whole before anything is written, and nothing stays of an embedded database that was made
-    /// for a restore that failed.
+    /// for a restore that failed. One that is killed leaves no database that a host starts on.
     pub async fn restore(config: StoreConfig, from: &Path) -> Result<u64, BackupError> {
         let rows = verify(from).await?;
         let database = Database::new(&config)?;
-        let made = database.file().filter(|file| !file.exists());
-        let folders = made.and_then(|file| file.parent()).into_iter().flat_map(Path::ancestors);
-        let folders: Vec<_> = folders
+        let folder = database.file().and_then(|file| file.parent());
+        let folders: Vec<_> = folder
+            .into_iter()
+            .flat_map(Path::ancestors)
             .take_while(|folder| !folder.as_os_str().is_empty() && !folder.exists())
             .collect();
         let hold = Self::hold(&config)?;
-        let filled = fill(&config, &database, from).await;
-        if filled.is_err() && made.is_some() {
-            database.files().iter().for_each(|path| drop(std::fs::remove_file(path)));
+        let is_new = database.file().is_some_and(|file| file.symlink_metadata().is_err());
+        let filled = match is_new {
+            true => fill_new(&config, &database, from).await,
+            false => fill(&config, &database, from).await,
+        };
+        if filled.is_err() && is_new {
             hold.discard();
             folders.iter().for_each(|folder| drop(std::fs::remove_dir(folder)));
         }
@@ -90,11 +94,27 @@ impl Store {
     }
 }
 
-/// Reads the file into the database, in one transaction.
+/// Fills an embedded database that is not there yet under another name, and gives it its own when
+/// it is whole: a restore that is killed leaves none that a start takes for a new deployment.
+async fn fill_new(
+    config: &StoreConfig,
+    database: &Database,
+    from: &Path,
+) -> Result<(), BackupError> {
+    let half = database.set_aside()?;
+    let filled = match fill(config, &half, from).await {
+        Ok(()) => half.take_place_of(database).map_err(BackupError::from),
+        Err(error) => Err(error),
+    };
+    if filled.is_err() {
+        half.files().iter().for_each(|path| drop(std::fs::remove_file(path)));
+    }
+    filled
+}
+
+/// Makes the schema and reads the file into it, in one transaction.
 async fn fill(config: &StoreConfig, database: &Database, from: &Path) -> Result<(), BackupError> {
-    crate::migrate::migrate(database).await?;
-    let mut connection = database.writer().await?;
-    run(&mut connection, database.dialect.begin()).await?;
+    let mut connection = crate::migrate::begin(database).await?;
     for table in TABLES {
         let sql = database
             .dialect

@@ -19,6 +19,9 @@ use crate::sql::{
 /// How long a connection attempt may take.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// The end of the name under which a restore fills an embedded database.
+const RESTORING: &str = ".restoring";
+
 /// An address and its dialect. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(crate) struct Database {
@@ -104,6 +107,14 @@ impl Database {
                 if beside(file, "-wal").exists() {
                     self.is_written()?;
                 }
+                let half = beside(file, RESTORING);
+                if half.exists() {
+                    return Err(OpenError::Configuration(format!(
+                        "{} is what a restore that was cut short has left: restore the backup \
+                         again, or remove the file, and those beside it, to begin a new deployment",
+                        half.display()
+                    )));
+                }
                 return self.make_first(file);
             }
             Err(source) => {
@@ -132,27 +143,42 @@ impl Database {
     fn make_first(&self, file: &Path) -> Result<(), OpenError> {
         let new = beside(file, ".new");
         let fault = |source| OpenError::File { path: new.display().to_string(), source };
-        // A start that was killed here may have left these.
-        for suffix in ["", "-journal", "-wal", "-shm"] {
-            match std::fs::remove_file(beside(&new, suffix)) {
-                Err(error) if error.kind() != ErrorKind::NotFound => return Err(fault(error)),
-                _ => {}
-            }
-        }
+        // A start that was killed here may have left one.
+        remove(&new).map_err(fault)?;
         let mut options = std::fs::OpenOptions::new();
         options.write(true).create_new(true).mode(0o600).open(&new).map_err(fault)?;
         // The words set SQLite's log, which the first page says; to close the connection removes it.
         SqliteConnection::open(&new, self.dialect.words_for_writers())
             .map(drop)
             .map_err(OpenError::Database)?;
-        std::fs::File::open(&new).and_then(|written| written.sync_all()).map_err(fault)?;
-        std::fs::rename(&new, file).map_err(fault)?;
-        match file.parent().filter(|folder| !folder.as_os_str().is_empty()) {
-            Some(folder) => {
-                std::fs::File::open(folder).and_then(|folder| folder.sync_all()).map_err(fault)
-            }
-            None => Ok(()),
+        rename(&new, file).map_err(fault)
+    }
+
+    /// The embedded database, which is not there yet, under the name that a restore fills it under.
+    /// Removes what a restore that was killed has left. The process holds the folder.
+    pub(crate) fn set_aside(&self) -> Result<Self, OpenError> {
+        let Address::Sqlite { file, pages_max } = &self.address else { return Ok(self.clone()) };
+        // SQLite would read another's log into the restored file.
+        if beside(file, "-wal").exists() {
+            self.is_written()?;
         }
+        let half = beside(file, RESTORING);
+        remove(&half)
+            .map_err(|source| OpenError::File { path: half.display().to_string(), source })?;
+        let address = Address::Sqlite { file: half, pages_max: *pages_max };
+        Ok(Self { address, dialect: self.dialect })
+    }
+
+    /// Gives an embedded database, which is whole and closed, the name of one that is not there.
+    pub(crate) fn take_place_of(&self, other: &Self) -> Result<(), OpenError> {
+        let (Some(from), Some(to)) = (self.file(), other.file()) else { return Ok(()) };
+        let fault = |source| OpenError::File { path: from.display().to_string(), source };
+        // SQLite removes the log as it closes, once the file has all of it.
+        if beside(from, "-wal").exists() {
+            let why = "its log could not be written into it: is the disk full?";
+            return Err(fault(std::io::Error::other(why)));
+        }
+        rename(from, to).map_err(fault)
     }
 
     /// Refuses an empty file, or none, in the place of the embedded database: a deployment that was
@@ -261,6 +287,27 @@ impl Database {
             .name(name.to_owned())
             .spawn(move || runtime.block_on(work))
             .map(drop)
+    }
+}
+
+/// Removes a database file, and what SQLite puts beside it, as far as they are there.
+fn remove(file: &Path) -> std::io::Result<()> {
+    for suffix in ["", "-journal", "-wal", "-shm"] {
+        match std::fs::remove_file(beside(file, suffix)) {
+            Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// Gives a file that nobody has open its name for good: neither is lost when the machine stops.
+fn rename(from: &Path, to: &Path) -> std::io::Result<()> {
+    std::fs::File::open(from)?.sync_all()?;
+    std::fs::rename(from, to)?;
+    match to.parent().filter(|folder| !folder.as_os_str().is_empty()) {
+        Some(folder) => std::fs::File::open(folder)?.sync_all(),
+        None => Ok(()),
     }
 }
 

@@ -69,6 +69,13 @@ pub(crate) async fn check(database: &Database) -> Result<(), OpenError> {
 }
 
 pub(crate) async fn migrate(database: &Database) -> Result<(), OpenError> {
+    let mut connection = begin(database).await?;
+    run(&mut connection, "COMMIT").await
+}
+
+/// A connection whose transaction has brought the schema up to date: what else it writes is there
+/// with the schema, or neither is.
+pub(crate) async fn begin(database: &Database) -> Result<Connection, OpenError> {
     database.make_file()?;
     let mut connection = database.writer().await.map_err(OpenError::Database)?;
     if database.is_postgres() {
@@ -105,7 +112,7 @@ pub(crate) async fn migrate(database: &Database) -> Result<(), OpenError> {
         let record = record.bind(*number).bind(*name).bind(digest_of(text));
         record.execute(&mut connection).await.map_err(OpenError::Database)?;
     }
-    run(&mut connection, "COMMIT").await
+    Ok(connection)
 }
 
 fn newer(number: i64) -> OpenError {

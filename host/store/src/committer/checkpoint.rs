@@ -1,9 +1,16 @@
 //! SQLite's checkpoints, on a connection and a thread of their own: no batch waits for the database
 //! file.
+//!
+//! Invariant: no reader keeps the committer waiting. SQLite begins its log anew only when nobody
+//! reads from before, and keeps the writer's lock while it waits for that. So it waits for some
+//! milliseconds, and the log grows until the reader is gone.
 
+use std::fs::File;
+use std::mem::ManuallyDrop;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::connection::Database;
@@ -15,34 +22,35 @@ const LOOK_MS: u64 = 250;
 const LOG_BYTES: u64 = 4 * 1024 * 1024;
 /// Pages in use of the log above which it is also begun anew: 16 MiB.
 const LOG_PAGES_LONG: i64 = 4_096;
-/// Bytes of the log above which it is also cut, however long that takes: readers have kept it from
-/// being begun anew for long.
+/// Bytes of the log above which it is also cut.
 const LOG_BYTES_MAX: u64 = 128 * 1024 * 1024;
+/// How long the log may be that long before a line of the host's log says so.
+const LONG_MS_MAX: u64 = 60_000;
+/// Pages that are copied in some milliseconds, while the committer waits: 1 MiB.
+const PAGES_FEW: i64 = 256;
+/// Passes of one look over what was written during the pass before.
+const PASSES_MAX: u32 = 4;
+/// Has the committer wait for readers for no longer than so many milliseconds.
+const PATIENCE: &str = "PRAGMA busy_timeout = 5";
+/// Looks between two attempts to begin the log anew, at the most: two seconds.
+const LOOKS_APART_MAX: u32 = 8;
 
 pub(super) fn start(
     database: &Database,
     file: PathBuf,
     closing: CancellationToken,
 ) -> std::io::Result<()> {
-    let mut log = file.into_os_string();
-    log.push("-wal");
-    let log = PathBuf::from(log);
+    let mut log = Log::of(file);
     let opened = database.clone();
     let looking = closing.run_until_cancelled_owned(async move {
         let mut connection: Option<Connection> = None;
-        let mut seen = None;
         loop {
             tokio::time::sleep(Duration::from_millis(LOOK_MS)).await;
-            let Ok(found) = std::fs::metadata(&log) else { continue };
-            let now = (found.len(), found.modified().ok());
-            if found.len() < LOG_BYTES || seen == Some(now) {
-                continue;
-            }
-            seen = Some(now);
+            let Some(found) = log.look() else { continue };
             let done = match &mut connection {
-                Some(connection) => write_back(connection, found.len()).await,
+                Some(connection) => log.write_back(connection, found).await,
                 None => match opened.writer().await {
-                    Ok(new) => write_back(connection.insert(new), found.len()).await,
+                    Ok(new) => log.write_back(connection.insert(new), found).await,
                     Err(error) => Err(error),
                 },
             };
@@ -57,18 +65,197 @@ pub(super) fn start(
     })
 }
 
-/// Writes the log back while the committer goes on. A log that has grown long is also begun anew,
-/// which keeps the committer waiting for those who read from it: for some milliseconds, and the next
-/// look tries again. The file keeps its size: writing over it costs less than growing it.
-async fn write_back(connection: &mut Connection, bytes: u64) -> sqlx::Result<()> {
-    let told = query("PRAGMA wal_checkpoint(PASSIVE)").fetch_one(&mut *connection).await?;
-    let pages: i64 = told.try_get(1)?;
-    let begin_anew = if bytes > LOG_BYTES_MAX {
-        "PRAGMA busy_timeout = 10000; PRAGMA wal_checkpoint(TRUNCATE)"
-    } else if pages > LOG_PAGES_LONG {
-        "PRAGMA busy_timeout = 5; PRAGMA wal_checkpoint(RESTART)"
-    } else {
-        return Ok(());
-    };
-    run(connection, begin_anew).await
+/// The log's bytes, and the time of the last change.
+type Seen = (u64, Option<SystemTime>);
+
+/// The log, and how far the work on it has come.
+struct Log {
+    path: PathBuf,
+    /// The database file.
+    file: PathBuf,
+    /// The same, to be flushed. To close it would give up SQLite's locks of this process on it.
+    opened: Option<ManuallyDrop<File>>,
+    /// As it was when nothing was left to do: there is nothing either until it changes.
+    done: Option<Seen>,
+    /// Looks that make no attempt to begin it anew, after one that met readers.
+    pause: u32,
+    /// As many as the next such attempt adds.
+    apart: u32,
+    /// The first look that found it longer than [`LOG_BYTES_MAX`] and could not cut it.
+    long_since: Option<Instant>,
+    has_warned: bool,
+}
+
+impl Log {
+    /// The log of a database file.
+    fn of(file: PathBuf) -> Self {
+        let mut path = file.clone().into_os_string();
+        path.push("-wal");
+        Self {
+            path: PathBuf::from(path),
+            file,
+            opened: None,
+            done: None,
+            pause: 0,
+            apart: 1,
+            long_since: None,
+            has_warned: false,
+        }
+    }
+
+    /// The log as it is now, where there is something to do.
+    fn look(&self) -> Option<Seen> {
+        let found = std::fs::metadata(&self.path).ok()?;
+        let now = (found.len(), found.modified().ok());
+        (found.len() >= LOG_BYTES && self.done != Some(now)).then_some(now)
+    }
+
+    /// Does what there is to do. The next look tries again to do what readers have prevented,
+    /// also where nobody writes any more.
+    async fn write_back(&mut self, connection: &mut Connection, found: Seen) -> sqlx::Result<()> {
+        if self.shorten(connection, found.0).await? {
+            (self.done, self.long_since, self.has_warned) = (Some(found), None, false);
+        } else {
+            self.warn(found.0);
+        }
+        Ok(())
+    }
+
+    /// Writes the log back while the committer goes on. A log that has grown long is also begun
+    /// anew, once so little is left that the committer waits for some milliseconds only. The file
+    /// keeps its size: writing over it costs less than growing it. Says whether all is done.
+    async fn shorten(&mut self, connection: &mut Connection, bytes: u64) -> sqlx::Result<bool> {
+        let mut reached = 0;
+        for _ in 0..PASSES_MAX {
+            let told = query("PRAGMA wal_checkpoint(PASSIVE)").fetch_one(&mut *connection).await?;
+            // Both are -1 while another connection is at it.
+            let (pages, copied): (i64, i64) = (told.try_get(1)?, told.try_get(2)?);
+            let words = if bytes > LOG_BYTES_MAX {
+                "PRAGMA wal_checkpoint(TRUNCATE)"
+            } else if pages > LOG_PAGES_LONG {
+                "PRAGMA wal_checkpoint(RESTART)"
+            } else {
+                return Ok(pages >= 0 && copied == pages);
+            };
+            if pages - reached <= PAGES_FEW {
+                return self.begin_anew(connection, words).await;
+            }
+            // A reader from before keeps the rest.
+            if copied <= reached {
+                return Ok(false);
+            }
+            self.flush()?;
+            reached = copied;
+        }
+        Ok(false)
+    }
+
+    /// Flushes what was copied. SQLite leaves it to the pass that reaches the log's end, which may
+    /// be the one that the committer waits for.
+    fn flush(&mut self) -> std::io::Result<()> {
+        if self.opened.is_none() {
+            self.opened = Some(ManuallyDrop::new(File::open(&self.file)?));
+        }
+        self.opened.as_ref().map_or(Ok(()), |file| file.sync_data())
+    }
+
+    /// Begins the log anew, unless a reader is in the way for longer than the committer may wait:
+    /// then it is tried again after some looks, which become more up to a bound.
+    async fn begin_anew(
+        &mut self,
+        connection: &mut Connection,
+        words: &'static str,
+    ) -> sqlx::Result<bool> {
+        if self.pause > 0 {
+            self.pause -= 1;
+            return Ok(false);
+        }
+        run(connection, PATIENCE).await?;
+        let busy: i64 = query(words).fetch_one(&mut *connection).await?.try_get(0)?;
+        if busy == 0 {
+            self.apart = 1;
+            return Ok(true);
+        }
+        self.pause = self.apart;
+        self.apart = (2 * self.apart).min(LOOKS_APART_MAX);
+        Ok(false)
+    }
+
+    /// Warns, once, of a log that readers have kept long for long.
+    fn warn(&mut self, bytes: u64) {
+        if bytes <= LOG_BYTES_MAX {
+            return;
+        }
+        let long = self.long_since.get_or_insert_with(Instant::now).elapsed();
+        if self.has_warned || long < Duration::from_millis(LONG_MS_MAX) {
+            return;
+        }
+        self.has_warned = true;
+        tracing::warn!(
+            bytes,
+            seconds = long.as_secs(),
+            "somebody reads as of a moment long ago, as a backup does: the database's log grows by \
+             all that is written until that reader ends; see to it that the disk has room"
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sql::SqliteConnection;
+
+    const WORDS: &str = "PRAGMA journal_mode = WAL; PRAGMA wal_autocheckpoint = 0; \
+                         PRAGMA synchronous = OFF";
+
+    /// One look, and what it finds to do.
+    async fn look(log: &mut Log, connection: &mut Connection) {
+        if let Some(found) = log.look() {
+            log.write_back(connection, found).await.unwrap();
+        }
+    }
+
+    async fn begin_to_read(reader: &mut Connection) {
+        run(reader, "BEGIN").await.unwrap();
+        query("SELECT count(*) FROM t").fetch_one(&mut *reader).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn what_readers_have_prevented_is_done_once_they_are_gone_though_nobody_writes() {
+        let folder = std::env::temp_dir().join(format!("charter-log-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&folder);
+        std::fs::create_dir(&folder).unwrap();
+        let file = folder.join("t.db");
+        let open = || SqliteConnection::open(&file, WORDS).map(Connection::Sqlite).unwrap();
+        let (mut writer, mut reader, mut own) = (open(), open(), open());
+        run(&mut writer, "CREATE TABLE t (body)").await.unwrap();
+        let mut log = Log::of(file.clone());
+
+        // A reader from before: no attempt is made that the writer would wait for.
+        begin_to_read(&mut reader).await;
+        run(&mut writer, "INSERT INTO t VALUES (zeroblob(20971520))").await.unwrap();
+        for _ in 0..3 {
+            look(&mut log, &mut own).await;
+        }
+        assert_eq!((log.pause, log.apart), (0, 1), "an attempt was made");
+        assert!(log.look().is_some(), "what was prevented counts as done");
+        run(&mut reader, "COMMIT").await.unwrap();
+        look(&mut log, &mut own).await;
+        assert!(log.look().is_none(), "it is not done, and nobody is in the way");
+
+        // A reader that began at the log's end: attempts, fewer and fewer.
+        run(&mut writer, "DELETE FROM t; INSERT INTO t VALUES (zeroblob(20971520))").await.unwrap();
+        begin_to_read(&mut reader).await;
+        for _ in 0..40 {
+            look(&mut log, &mut own).await;
+        }
+        assert_eq!(log.apart, LOOKS_APART_MAX);
+        run(&mut reader, "COMMIT").await.unwrap();
+        for _ in 0..=LOOKS_APART_MAX {
+            look(&mut log, &mut own).await;
+        }
+        assert!(log.look().is_none(), "the attempts have ended");
+        assert_eq!(log.apart, 1);
+        let _ = std::fs::remove_dir_all(&folder);
+    }
 }

@@ -308,20 +308,89 @@ async fn a_restore_that_fails_leaves_nothing(bed: Bed) {
     furnish(&bed.store).await;
     let file = bed.config.data_dir.join("backup");
     bed.store.backup(&file).await.unwrap();
+    let mut targets = vec![String::new()];
+    targets.extend(crate::bed::server().map(|server| server.database()));
+    for url in targets {
+        let (mut target, _clock) = config(url);
+        let other = target.data_dir.join("other.key");
+        let store =
+            Store::open(StoreConfig { key_file: Some(other.clone()), ..config(String::new()).0 })
+                .await
+                .unwrap();
+        store.close().await;
+        target.key_file = Some(other);
+        target.data_dir.push("new");
+        match Store::restore(target.clone(), &file).await {
+            Err(BackupError::Refused(why)) => assert!(why.contains("key file"), "{why}"),
+            other => panic!("{other:?}"),
+        }
+        assert!(!target.data_dir.exists(), "a failed restore left its folder");
+        match Store::is_there(&target).await {
+            Err(OpenError::Absent(_)) => {}
+            other => panic!("a failed restore left a database: {other:?}"),
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_restore_that_was_killed_is_begun_again_and_no_host_starts_on_what_it_left() {
+    let bed = Bed::sqlite().await;
+    furnish(&bed.store).await;
+    let sealed = bed.store.seal(ORG, "x", b"hush").await.unwrap();
+    let from = bed.config.data_dir.join("backup");
+    bed.store.backup(&from).await.unwrap();
     let (mut target, _clock) = config(String::new());
-    let other = target.data_dir.join("other.key");
-    let store =
-        Store::open(StoreConfig { key_file: Some(other.clone()), ..config(String::new()).0 })
-            .await
-            .unwrap();
-    store.close().await;
-    target.key_file = Some(other);
-    target.data_dir.push("new");
-    match Store::restore(target.clone(), &file).await {
-        Err(BackupError::Refused(why)) => assert!(why.contains("key file"), "{why}"),
+    target.key_file = Some(bed.config.data_dir.join("master.key"));
+    let file = |name: &str| target.data_dir.join(name);
+    // It is given up in the middle: nothing of it runs any more, as after a kill.
+    let in_the_middle = async {
+        while !file("charter.db.restoring").exists() {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::select! {
+        ended = Store::restore(target.clone(), &from) => panic!("it has ended: {ended:?}"),
+        () = in_the_middle => {}
+    }
+    // A kill leaves more.
+    let left = ["charter.db.restoring-wal", "charter.db.restoring-shm", "charter.db.restoring.new"];
+    for name in left {
+        std::fs::write(file(name), b"half of it").unwrap();
+    }
+    assert!(!file("charter.db").exists(), "half a database is in the place of a whole one");
+    match Store::open(target.clone()).await {
+        Err(OpenError::Configuration(why)) => assert!(why.contains("restore the backup"), "{why}"),
         other => panic!("{other:?}"),
     }
-    assert!(!target.data_dir.exists(), "a failed restore left its folder");
+    assert!(!file("charter.db").exists(), "a new deployment began in its place");
+    Store::restore(target.clone(), &from).await.unwrap();
+    assert!(!file("charter.db.restoring").exists());
+    assert!(left.iter().all(|name| !file(name).exists()), "what was left is gone");
+    let mode = std::fs::metadata(file("charter.db")).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode, 0o600);
+    let store = Store::open(target.clone()).await.unwrap();
+    check(&store, &sealed).await;
+    store.close().await;
+    let _ = std::fs::remove_dir_all(&target.data_dir);
+}
+
+/// SQLite would read the log that stands there into the restored database.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_restore_leaves_the_log_of_a_database_that_is_gone() {
+    let bed = Bed::sqlite().await;
+    let from = bed.config.data_dir.join("backup");
+    bed.store.backup(&from).await.unwrap();
+    let (target, _clock) = config(String::new());
+    let log = target.data_dir.join("charter.db-wal");
+    std::fs::write(&log, [1_u8; 4096]).unwrap();
+    match Store::restore(target.clone(), &from).await {
+        Err(BackupError::Open(OpenError::Configuration(why))) => {
+            assert!(why.contains("beside its log"), "{why}");
+        }
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(std::fs::read(&log).unwrap(), [1_u8; 4096], "the log stays for who can save it");
+    let _ = std::fs::remove_dir_all(&target.data_dir);
 }
 
 #[tokio::test]

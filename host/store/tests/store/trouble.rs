@@ -105,6 +105,42 @@ async fn a_full_disk_refuses_mutations_until_there_is_room_again() {
     let _ = std::fs::remove_dir_all(&config.data_dir);
 }
 
+/// SQLite begins its log anew only when nobody reads from before.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_long_reader_keeps_no_write_waiting_and_the_log_is_cut_behind_it() {
+    // Half of the time that a statement waits for SQLite's one writer.
+    const PATIENCE: Duration = Duration::from_secs(5);
+    let bed = Bed::sqlite().await;
+    bed.store.commit(unit(vec![insert("before", "{}")])).await.unwrap();
+    let mut reader = bed.store.snapshot().await.unwrap();
+    assert_eq!(reader.scan(&space(), None, 10).await.unwrap().len(), 1);
+    let log = bed.config.data_dir.join("charter.db-wal");
+    let bytes = || std::fs::metadata(&log).unwrap().len();
+    let large = vec![7; 16 * 1024 * 1024];
+    for n in 0..10 {
+        let put = bed.store.blob_put(&format!("sha256:{n}"), &large);
+        tokio::time::timeout(PATIENCE, put).await.expect("a write waits for a reader").unwrap();
+    }
+    assert!(bytes() > 128 * 1024 * 1024);
+    // Several looks at the log go by meanwhile.
+    let begun = std::time::Instant::now();
+    let mut written = 0_u64;
+    while begun.elapsed() < Duration::from_secs(1) {
+        let commit = bed.store.commit(unit(vec![insert(&written.to_string(), "{}")]));
+        tokio::time::timeout(PATIENCE, commit).await.expect("a write waits for a reader").unwrap();
+        written += 1;
+    }
+    assert_eq!(reader.scan(&space(), None, 10).await.unwrap().len(), 1, "its moment stays");
+    drop(reader);
+    let cut = async {
+        while bytes() > 0 {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), cut).await.expect("the log is never cut");
+    assert_eq!(bed.store.count(&Query::all(&reach(), &space())).await.unwrap(), written + 1);
+}
+
 /// Connections are cut at every moment of a batch, COMMIT included: an answer is true, whatever the
 /// connection went through.
 #[tokio::test(flavor = "multi_thread")]
