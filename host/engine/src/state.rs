@@ -24,7 +24,7 @@ use crate::component::Component;
 use crate::limiter::Limiter;
 use crate::outbound::Outbounds;
 use crate::shared::Shared;
-use crate::wasi::Printed;
+use crate::wasi::{self, Printed};
 
 /// Host objects that one call may hold.
 const TABLE_ENTRIES_MAX: usize = 1_000;
@@ -32,7 +32,8 @@ const TABLE_ENTRIES_MAX: usize = 1_000;
 /// The data of a guest's store.
 pub(crate) struct State {
     pub(crate) table: ResourceTable,
-    pub(crate) wasi: WasiCtx,
+    /// Made when the guest first asks something of it: most calls never do.
+    wasi: Option<WasiCtx>,
     pub(crate) http: WasiHttpCtx,
     pub(crate) limiter: Limiter,
     pub(crate) printed: Printed,
@@ -166,7 +167,6 @@ pub(crate) struct TakeRecord {
 
 impl State {
     pub(crate) fn new(
-        wasi: WasiCtx,
         printed: Printed,
         limiter: Limiter,
         work: Option<Work>,
@@ -176,7 +176,7 @@ impl State {
         table.set_max_capacity(TABLE_ENTRIES_MAX);
         Self {
             table,
-            wasi,
+            wasi: None,
             http: WasiHttpCtx::new(),
             limiter,
             printed,
@@ -256,7 +256,12 @@ impl State {
 
 impl WasiView for State {
     fn ctx(&mut self) -> WasiCtxView<'_> {
-        WasiCtxView { ctx: &mut self.wasi, table: &mut self.table }
+        let (work, printed) = (&self.work, &self.printed);
+        let ctx = self.wasi.get_or_insert_with(|| match work {
+            Some(work) => wasi::of_call(&work.shared.clock, printed),
+            None => wasi::describe_context(printed),
+        });
+        WasiCtxView { ctx, table: &mut self.table }
     }
 }
 

@@ -6,14 +6,18 @@
 
 use crate::config::Config;
 
+pub mod answers;
 pub mod checks;
 pub mod holder;
 pub mod rate;
 pub mod room;
 pub mod running;
+pub mod shares;
 pub mod strangers;
 pub mod streams;
 
+use answers::Answers;
+use bytes::Bytes;
 use checks::Checks;
 use rate::Buckets;
 use room::BodyRoom;
@@ -30,7 +34,7 @@ pub struct Bounds {
     /// Room for request bodies.
     pub room: BodyRoom,
     /// Room for answers that are not read yet.
-    pub answers: BodyRoom,
+    pub answers: Answers,
     /// Checks of bodies that take long.
     pub checks: Checks,
     /// Requests under an idempotency key that run now.
@@ -46,10 +50,27 @@ impl Bounds {
             buckets: Buckets::new(),
             strangers: Strangers::new(&config.auth),
             room: BodyRoom::new(config.http.bodies_bytes_max),
-            answers: BodyRoom::new(config.http.bodies_bytes_max),
+            answers: Answers::new(config.http.bodies_bytes_max),
             checks: Checks::default(),
             running: Running::default(),
             streams: Streams::default(),
         }
     }
+}
+
+/// Bytes that take up their room until nobody holds them.
+pub fn keep<T, R>(bytes: T, room: R) -> Bytes
+where
+    T: AsRef<[u8]> + Send + 'static,
+    R: Send + 'static,
+{
+    struct Piece<T, R>(T, #[expect(dead_code, reason = "given back with the bytes")] R);
+
+    impl<T: AsRef<[u8]>, R> AsRef<[u8]> for Piece<T, R> {
+        fn as_ref(&self) -> &[u8] {
+            self.0.as_ref()
+        }
+    }
+
+    Bytes::from_owner(Piece(bytes, room))
 }

@@ -29,7 +29,7 @@ use crate::outbound::{Outbounds, Permit};
 use crate::sandbox::EPOCH;
 use crate::shared::Shared;
 use crate::state::{Abort, State, Story, Work};
-use crate::wasi::{self, Printed};
+use crate::wasi::Printed;
 
 /// The setting in which an attempt runs.
 pub(super) struct Setting {
@@ -181,7 +181,6 @@ async fn client_gone(call: &Call, story: &Story) {
 
 fn arm(setting: &Setting, txn: Txn, story: &Story) -> Store<State> {
     let Setting { shared, component, call, .. } = setting;
-    let printed = Printed::default();
     let limiter = Limiter::new(
         shared.config.guest_memory_bytes_max,
         setting.bytes.clone(),
@@ -215,8 +214,7 @@ fn arm(setting: &Setting, txn: Txn, story: &Story) -> Store<State> {
     } else {
         Outbounds::none()
     };
-    let state =
-        State::new(wasi::of_call(&shared.clock, &printed), printed, limiter, Some(work), outbounds);
+    let state = State::new(Printed::default(), limiter, Some(work), outbounds);
     let mut store = Store::new(&shared.wasmtime, state);
     store.limiter(|state| &mut state.limiter);
     store.set_hostcall_fuel(HOSTCALL_FUEL);

@@ -36,7 +36,7 @@ use crate::sandbox::{self, Mode};
 use crate::shared::Shared;
 use crate::state::{Abort, State, Story, Work};
 use crate::stats::Stats;
-use crate::wasi::{self, Printed};
+use crate::wasi::Printed;
 
 mod desk;
 #[path = "../../tests/guests/fixture.rs"]
@@ -259,8 +259,7 @@ impl Bed {
         };
         let max = self.shared.config.guest_memory_bytes_max;
         let limiter = Limiter::new(max, bytes, self.shared.stats.memory_bytes.clone());
-        let wasi = wasi::of_call(&self.shared.clock, &printed);
-        State::new(wasi, printed, limiter, Some(work), Outbounds::none())
+        State::new(printed, limiter, Some(work), Outbounds::none())
     }
 
     /// Ends an attempt by the commit of an answer, or of a refusal.

@@ -14,7 +14,7 @@ use crate::limiter::Limiter;
 use crate::outbound::Outbounds;
 use crate::shared::Shared;
 use crate::state::State;
-use crate::wasi::{self, Printed};
+use crate::wasi::Printed;
 
 /// How long `describe` may take: an interpreted guest starts its runtime in it.
 const DESCRIBE_TIME: Duration = Duration::from_secs(10);
@@ -33,13 +33,7 @@ fn describe_store(shared: &Arc<Shared>, printed: &Printed) -> Store<State> {
         shared.admission.bytes(&tenant),
         shared.stats.memory_bytes.clone(),
     );
-    let state = State::new(
-        wasi::describe_context(printed),
-        printed.clone(),
-        limiter,
-        None,
-        Outbounds::none(),
-    );
+    let state = State::new(printed.clone(), limiter, None, Outbounds::none());
     let mut store = Store::new(&shared.wasmtime, state);
     store.limiter(|state| &mut state.limiter);
     store.set_hostcall_fuel(HOSTCALL_FUEL);

@@ -2,15 +2,16 @@
 
 use charter_tenancy::identity::Identity;
 
-/// The names of the shares that a credential counts in, the widest first; each may be half as large
-/// as the one around it. A key counts with its person, and with the key that made it, so that many
-/// of them get no more; a pinned one with all that are pinned as it is, whoever made them, so that
-/// one agent takes nothing from another.
+use super::shares::{Path, Share};
+
+/// The names of the shares that a credential counts in, the widest first. A key counts with its
+/// person, and with the key that made it, so that many of them get no more; a pinned one with all
+/// that are pinned as it is, whoever made them, so that one agent takes nothing from another; and a
+/// session beside its person's keys, so that what they do keeps nobody from deciding about them.
 #[derive(Clone, Debug, Default)]
 pub struct Holder {
     shares: Vec<String>,
-    /// The place among them of the one that has room for one, whatever others have: a person's, or
-    /// that of a project or user that keys are pinned to.
+    /// The place among them of the one that has room for one of its own, if any.
     floor: usize,
 }
 
@@ -21,42 +22,57 @@ impl Holder {
         match identity {
             Identity::Key(key) if key.user.is_some() || key.project.is_some() => {
                 let project = key.project.iter().map(|id| format!("project {}", id.as_str()));
+                let mut shares: Vec<_> = std::iter::once("pinned".into()).chain(project).collect();
                 // Beside the users of a project are those keys of it that are no user's.
-                let own = key
-                    .user
-                    .as_ref()
-                    .map_or_else(|| "no user".to_owned(), |id| format!("user {}", id.as_str()));
-                let pinned = std::iter::once("pinned".to_owned());
-                Self { shares: pinned.chain(project).chain([own]).collect(), floor: 1 }
+                shares.push(
+                    key.user
+                        .as_ref()
+                        .map_or_else(|| "no user".to_owned(), |id| format!("user {}", id.as_str())),
+                );
+                Self { floor: shares.len() - 1, shares }
             }
             Identity::Key(key) => {
                 let line = key.ancestors.iter().rev().chain([&key.id]);
                 let line = line.map(|id| format!("key {}", id.as_str()));
                 let root = key.root.iter().map(|account| person(account));
+                // A key makes further ones, and they are all the person's.
                 Self { shares: root.chain(line).collect(), floor: 0 }
             }
             Identity::Session(session) => {
-                Self { shares: vec![person(session.account.as_str())], floor: 0 }
+                let shares = vec![person(session.account.as_str()), "sessions".to_owned()];
+                Self { shares, floor: 1 }
             }
             Identity::Operator | Identity::Anonymous => Self::default(),
         }
     }
 
-    /// The names.
-    pub fn shares(&self) -> &[String] {
-        &self.shares
-    }
-
-    /// The name of the one that has room for one, whatever others have.
-    pub fn floor(&self) -> Option<&str> {
-        self.shares.get(self.floor).map(String::as_str)
+    /// The shares of a bound of which an organization may have `max`: the organization's, and in it
+    /// the holder's, each half as large as the one around it.
+    pub fn path(&self, organization: &str, max: usize) -> Path {
+        let mut shares = vec![Share { name: organization.to_owned(), max }];
+        for name in &self.shares {
+            let around = &shares[shares.len() - 1];
+            // Of two shares with one name in two others, neither is the other.
+            let share = Share { name: format!("{}/{name}", around.name), max: around.max / 2 };
+            shares.push(share);
+        }
+        let floor = (self.floor < self.shares.len()).then_some(self.floor + 1);
+        Path { shares, floor }
     }
 }
 
 #[cfg(test)]
 impl<const N: usize> From<[&str; N]> for Holder {
     fn from(shares: [&str; N]) -> Self {
-        let floor = usize::from(shares.first() == Some(&"pinned"));
+        let floor = if shares.first() == Some(&"pinned") { N - 1 } else { 0 };
         Self { shares: shares.map(str::to_owned).into(), floor }
+    }
+}
+
+#[cfg(test)]
+impl Holder {
+    /// A person's sessions, beside the person's keys.
+    pub(super) fn signed_in(person: &str) -> Self {
+        Self { shares: vec![person.to_owned(), "sessions".to_owned()], floor: 1 }
     }
 }

@@ -1,14 +1,11 @@
-//! Memory for the bodies of requests that are under way, and of answers: bounded for the process, for
-//! each organization within it, and there for each credential, or for each client address that has
-//! shown none.
+//! Memory for the bodies of requests that are under way: bounded for the process, and there for each
+//! organization, or for each client address that has shown no credential.
 //!
-//! A client that sends slowly holds what it has sent, and one that reads slowly what it was answered;
-//! without a bound many of them hold everything.
+//! A client that sends slowly holds what it has sent; without a bound many of them hold everything.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::holder::Holder;
 use crate::config::BODIES_SHARE;
 
 /// The room. Cheap to clone.
@@ -30,8 +27,6 @@ struct Held {
 pub enum Owner<'a> {
     /// An organization's.
     Organization(&'a str),
-    /// A credential's of an organization.
-    Credential(&'a str, &'a Holder),
     /// A client's that has shown no credential.
     Client {
         /// The kind of route that it calls: strangers who call one kind fill no other's share.
@@ -47,8 +42,6 @@ pub struct BodyHold {
     room: BodyRoom,
     /// The shares that it counts against, the widest first, and how large each is.
     shares: Vec<(String, usize)>,
-    /// The one of them that has room for one answer, whatever others have.
-    floor: Option<String>,
     bytes: usize,
 }
 
@@ -77,11 +70,7 @@ impl BodyRoom {
 
     /// Holds nothing yet.
     pub fn hold(&self, owner: Owner<'_>) -> BodyHold {
-        let floor = match owner {
-            Owner::Credential(id, holder) => holder.floor().map(|name| format!("{id} {name}")),
-            _ => None,
-        };
-        BodyHold { room: self.clone(), shares: self.shares(owner), floor, bytes: 0 }
+        BodyHold { room: self.clone(), shares: self.shares(owner), bytes: 0 }
     }
 
     /// The shares that an owner's bytes count against, and how large each is.
@@ -89,31 +78,12 @@ impl BodyRoom {
         let share = self.bytes_max / Self::SHARE;
         match owner {
             Owner::Organization(id) => vec![(id.to_owned(), share)],
-            Owner::Credential(id, holder) => {
-                let own = holder.shares().iter().zip(1_u32..);
-                let own = own.map(|(name, depth)| {
-                    (format!("{id} {name}"), share.checked_shr(depth).unwrap_or(0))
-                });
-                std::iter::once((id.to_owned(), share)).chain(own).collect()
-            }
             Owner::Client { group, client } => {
                 let own = (share / Self::CLIENT_SHARE).max(Self::CLIENT_BYTES_MIN);
                 // Neither is an organization's id, and no client is a group.
                 vec![(format!("{group}:"), share), (format!("{group}:{client}"), own)]
             }
         }
-    }
-
-    /// The bytes held of the room.
-    pub fn bytes(&self) -> usize {
-        self.lock().total
-    }
-
-    /// Whether this owner has filled the share that is nobody else's.
-    pub fn is_full(&self, owner: Owner<'_>) -> bool {
-        let shares = self.shares(owner);
-        let held = self.lock();
-        shares.last().is_some_and(|(owner, max)| held.of(owner) >= *max)
     }
 
     fn lock(&self) -> MutexGuard<'_, Held> {
@@ -153,38 +123,6 @@ impl BodyHold {
         self.bytes += bytes;
         held.add(&self.shares, bytes);
         Ok(())
-    }
-
-    /// Takes so many bytes for a whole answer. A share has at most as much as is free in the one
-    /// around it, so that nobody takes the last of it, and an answer that has its share to itself is
-    /// not too large for it.
-    ///
-    /// # Errors
-    /// If there is no room; nothing is taken.
-    pub fn take_whole(&mut self, bytes: usize) -> Result<(), Full> {
-        let mut held = self.room.lock();
-        if self.floor.as_ref().is_none_or(|owner| held.of(owner) > 0) {
-            if held.total + bytes > self.room.bytes_max {
-                return Err(Full::Process);
-            }
-            let mut free = usize::MAX;
-            for (owner, max) in &self.shares {
-                let own = held.of(owner);
-                if own + bytes > free || (own > 0 && own + bytes > *max) {
-                    return Err(Full::Owner);
-                }
-                free = max.saturating_sub(own);
-            }
-        }
-        self.bytes += bytes;
-        held.add(&self.shares, bytes);
-        Ok(())
-    }
-
-    /// Takes so many bytes whether there is room or not.
-    pub fn take_owed(&mut self, bytes: usize) {
-        self.bytes += bytes;
-        self.room.lock().add(&self.shares, bytes);
     }
 }
 
@@ -264,42 +202,6 @@ mod tests {
         let mut stranger = room.hold(Owner::Client { group: "hooks", client: "c" });
         assert_eq!(stranger.grow(100), Ok(()));
         drop(stranger);
-        let held = room.lock();
-        assert_eq!((held.total, held.by_owner.len()), (0, 0));
-    }
-
-    #[test]
-    fn what_one_credential_does_not_read_leaves_room_to_the_others() {
-        let room = BodyRoom::new(4 << 20);
-        let take = |holder: &Holder, bytes| {
-            let mut hold = room.hold(Owner::Credential("a", holder));
-            hold.take_whole(bytes).map(|()| hold)
-        };
-        let fill = |holder: &Holder| {
-            let pieces = std::iter::from_fn(|| take(holder, 1 << 10).ok());
-            pieces.collect::<Vec<_>>()
-        };
-        let [one, two] =
-            ["user one", "user two"].map(|user| Holder::from(["pinned", "project p", user]));
-        let owner = Holder::from(["key own"]);
-        let all = fill(&one);
-        assert_eq!(all.len(), 128, "an eighth of the organization's quarter");
-        assert!(room.is_full(Owner::Credential("a", &one)));
-        assert!(!room.is_full(Owner::Credential("a", &two)));
-        let of_two = fill(&two);
-        assert_eq!((of_two.len(), fill(&owner).len()), (64, 416), "half of what is free");
-        drop(of_two);
-        drop(all);
-        let large = take(&one, 3 << 20).map(drop);
-        assert_eq!(large, Ok(()), "nothing is too large that has its shares to itself");
-        let kept = take(&two, 1 << 10).unwrap();
-        assert_eq!(take(&one, 3 << 20).map(drop), Err(Full::Owner));
-        let mut owed = room.hold(Owner::Credential("a", &one));
-        owed.take_owed(3 << 20);
-        assert!(room.is_full(Owner::Credential("a", &one)), "it counts all the same");
-        assert!(!room.is_full(Owner::Credential("a", &two)), "and is not the other's");
-        assert!(take(&owner, 2 << 20).is_ok(), "whoever has none gets one");
-        drop((kept, owed));
         let held = room.lock();
         assert_eq!((held.total, held.by_owner.len()), (0, 0));
     }

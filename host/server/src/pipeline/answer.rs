@@ -12,7 +12,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 
 use super::claim;
 use super::job;
-use super::respond::Answered;
+use super::respond::{Answered, JSON};
 use super::trail::Trail;
 use super::validate::Validated;
 use crate::app::App;
@@ -94,12 +94,19 @@ pub fn render(operation: &ServedOperation, page: &Page, answer: &Answer) -> Answ
         },
         AnswerBody::Json(text) => {
             let text = paging::seal_answer(page, text.clone());
-            Answered { headers, ..Answered::json(status(operation.status), text) }
-                .with_media_type("application/json")
+            Answered { status: status(operation.status), headers, body: Body::whole(text) }
+                .with_media_type(JSON)
         }
         AnswerBody::Bytes { content_type, bytes } => {
-            Answered { status: status(operation.status), headers, body: Body::whole(bytes.clone()) }
-                .with_media_type(content_type)
+            let answered = Answered {
+                status: status(operation.status),
+                headers,
+                body: Body::whole(bytes.clone()),
+            };
+            match HeaderValue::from_str(content_type) {
+                Ok(media_type) => answered.with_media_type(media_type),
+                Err(_) => answered,
+            }
         }
         AnswerBody::Job(id) => job::acceptance(id),
         AnswerBody::Follow { .. } | AnswerBody::Blob(_) => {
@@ -167,10 +174,8 @@ fn headers(given: &[(String, String)]) -> HeaderMap {
 
 impl Answered {
     /// With this media type.
-    fn with_media_type(mut self, content_type: &str) -> Self {
-        if let Ok(value) = HeaderValue::from_str(content_type) {
-            self.headers.insert(header::CONTENT_TYPE, value);
-        }
+    fn with_media_type(mut self, media_type: HeaderValue) -> Self {
+        self.headers.insert(header::CONTENT_TYPE, media_type);
         self
     }
 }

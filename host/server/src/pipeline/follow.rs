@@ -58,7 +58,7 @@ pub fn stream(
 ) -> Result<Answered, Refusal> {
     let owed = operation.is_some_and(|(_, operation)| operation.contract.mutates);
     let holder = Holder::of(caller.identity());
-    let place = app.bounds.streams.take(caller.organization(), holder, owed).ok_or_else(|| {
+    let place = app.bounds.streams.take(caller.organization(), &holder, owed).ok_or_else(|| {
         Refusal::rate_limited(STREAMS_RETRY_S)
             .hint("Close streams that are not read before opening another.")
     })?;

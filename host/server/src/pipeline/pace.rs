@@ -28,7 +28,7 @@ impl Pace for Paced<'_> {
         if !self.accepted.counted {
             self.count(app, matched.caller())?;
         }
-        unread::check(app, matched.caller())?;
+        unread::admit(app, self.trail, matched)?;
         self.look_ahead(app, matched).await
     }
 }

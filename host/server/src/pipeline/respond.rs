@@ -17,7 +17,8 @@ const SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");
 const REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
 const RATE: HeaderName = HeaderName::from_static("ratelimit");
 const RATE_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
-const JSON: HeaderValue = HeaderValue::from_static("application/json");
+/// The media type of most answers.
+pub const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const PROBLEM: HeaderValue = HeaderValue::from_static("application/problem+json");
 const CHALLENGE: HeaderValue = HeaderValue::from_static("Bearer");
 const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");

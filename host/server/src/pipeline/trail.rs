@@ -14,6 +14,7 @@ use http::HeaderValue;
 
 use super::caller::Caller;
 use super::respond::Wording;
+use crate::bounds::answers::Change;
 use crate::bounds::rate::RateStanding;
 use crate::bounds::room::BodyHold;
 use crate::http::Door;
@@ -65,6 +66,8 @@ pub struct Trail {
     pub outcome: Option<RequestOutcome>,
     /// The room that its body takes up.
     pub hold: Option<BodyHold>,
+    /// The room that its answer will take up, where it is a change.
+    pub change: Option<Change>,
 }
 
 impl Trail {
@@ -96,6 +99,7 @@ impl Trail {
             audited: false,
             outcome: None,
             hold: None,
+            change: None,
         }
     }
 
