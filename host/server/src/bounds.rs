@@ -64,7 +64,7 @@ where
     T: AsRef<[u8]> + Send + 'static,
     R: Send + 'static,
 {
-    struct Piece<T, R>(T, #[expect(dead_code, reason = "given back with the bytes")] R);
+    struct Piece<T, R>(T, R);
 
     impl<T: AsRef<[u8]>, R> AsRef<[u8]> for Piece<T, R> {
         fn as_ref(&self) -> &[u8] {

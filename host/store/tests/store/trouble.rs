@@ -118,7 +118,8 @@ async fn a_long_reader_keeps_no_write_waiting_and_the_log_is_cut_behind_it() {
     let bytes = || std::fs::metadata(&log).unwrap().len();
     let large = vec![7; 16 * 1024 * 1024];
     for n in 0..10 {
-        let put = bed.store.blob_put(&format!("sha256:{n}"), &large);
+        let digest = format!("sha256:{n}");
+        let put = bed.store.blob_put(&digest, &large);
         tokio::time::timeout(PATIENCE, put).await.expect("a write waits for a reader").unwrap();
     }
     assert!(bytes() > 128 * 1024 * 1024);
