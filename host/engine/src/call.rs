@@ -154,6 +154,12 @@ pub trait Finish: Send + Sync + 'static {
     /// right before the commit; what it adds must follow from its arguments, as an attempt can be
     /// run again. It commits nothing itself.
     fn finish<'a>(&'a self, txn: &'a mut Txn, ending: Ending<'a>) -> BoxFuture<'a, ()>;
+
+    /// Whether there is room for an answer that is about to be committed. Asked where nothing has
+    /// left the host: without room the request is not made, and is shed as its tenant's.
+    fn has_room(&self, _: &Answer) -> bool {
+        true
+    }
 }
 
 /// The end that a unit is about to report of the request.

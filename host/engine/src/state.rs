@@ -152,6 +152,8 @@ pub(crate) enum Abort {
     Inactive,
     /// The store takes no writes.
     Unavailable(u32),
+    /// There is no room for its answer.
+    NoRoom,
 }
 
 /// Rows handed out to one request.

@@ -129,7 +129,7 @@ async fn observe(
         }
     };
     let ended = match ended {
-        Ok(answered) if !head => unread::hold(&app, watch.trail, answered),
+        Ok(answered) if !head => unread::hold(watch.trail, answered),
         ended => ended,
     };
     let mut response = match ended {

@@ -309,6 +309,7 @@ impl Run {
             Abort::Restart if !dispatched => Next::Over(Outcome::Restart),
             Abort::Inactive if !dispatched => Next::Over(Outcome::Inactive),
             Abort::Pending(approval) => Next::Over(self.pending(approval).await),
+            Abort::NoRoom => Next::Over(Outcome::Shed { retry_after_s: 1, tenant: true }),
             Abort::Unavailable(retry_after_s) if !dispatched => {
                 Next::Over(Outcome::Unavailable { retry_after_s })
             }

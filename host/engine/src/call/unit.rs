@@ -115,7 +115,15 @@ pub(super) async fn commit(
     result: EndingResult<'_>,
 ) -> Result<(), Abort> {
     let marks = story.marks.clone();
-    let answered = matches!(result, EndingResult::Answered(_));
+    let answered = match result {
+        EndingResult::Answered(answer)
+            if !marks.is_dispatched() && !call.finish.has_room(answer) =>
+        {
+            return Err(Abort::NoRoom);
+        }
+        EndingResult::Answered(_) => true,
+        _ => false,
+    };
     let now = txn.store().now();
     let mut untaken = marks.untaken.lock().await;
     permits::settle(&story.permits, &untaken, &mut txn, answered, story.attempt, now);

@@ -2,19 +2,22 @@
 //! there for each credential.
 //!
 //! Beside that room is a quarter as much for those who have nothing: whoever finds none left by
-//! others gets one answer there. The answer of a change is never refused, so a change counts before
-//! it is made, and its answer counts whether there is room or not.
+//! others gets one answer there. A change whose answer finds no room is not made; one that has left
+//! the host already is answered whether there is room or not.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use charter_tenancy::identity::Identity;
 
 use super::holder::Holder;
 use super::room::Full;
 use super::shares::{Path, Share, Shares, Taken};
 use crate::config::BODIES_SHARE;
 
-/// Bytes that a change counts for before its answer is known.
-const CHANGE_BYTES: usize = 64 << 10;
-/// All that is unread or under way bounds nobody while it is less than one of so many parts of the
+/// Bytes below which an answer costs no more than the request that it answers. Of such requests a
+/// connection of HTTP/2 has many at once, and each counts for this much there.
+const COUNTED_BYTES_MIN: usize = 4 << 10;
+/// Nobody is asked to read first while all that is unread is less than one of so many parts of the
 /// room.
 const QUIET_SHARE: usize = 32;
 
@@ -31,9 +34,7 @@ struct Held {
     shared: Shares,
     /// One answer of each who found nothing left by others.
     floors: Shares,
-    /// Changes under way.
-    changes: usize,
-    /// Bytes of answers, those beyond a share's part too, and what changes count for.
+    /// Bytes of answers, those beyond a share's part too.
     bytes: usize,
 }
 
@@ -52,11 +53,16 @@ pub struct AnswerHold {
     bytes: usize,
 }
 
-/// A change under way. It counts for some bytes once there is less room.
+/// The room for the answer of one request of a credential.
 #[derive(Debug)]
-pub struct Change {
+pub struct AnswerRoom {
     answers: Answers,
-    hold: Option<AnswerHold>,
+    organization: String,
+    identity: Identity,
+    /// Whether it came over HTTP/2.
+    http2: bool,
+    held: Mutex<Option<AnswerHold>>,
+    no_room: Mutex<Option<Full>>,
 }
 
 impl Answers {
@@ -64,55 +70,43 @@ impl Answers {
     pub fn new(bytes_max: usize) -> Self {
         let shared = Shares::new(bytes_max);
         let floors = Shares::new(bytes_max / BODIES_SHARE);
-        let held = Arc::new(Mutex::new(Held { shared, floors, changes: 0, bytes: 0 }));
+        let held = Arc::new(Mutex::new(Held { shared, floors, bytes: 0 }));
         Self { bytes_max, held }
     }
 
-    /// Whether there is room for one more answer, however small.
+    /// The room for the answer of a request of this sender.
     ///
     /// # Errors
-    /// If there is none for this holder.
-    pub fn look(&self, organization: &str, holder: impl FnOnce() -> Holder) -> Result<(), Full> {
-        if self.is_quiet() {
-            return Ok(());
+    /// If there is none for one more answer, however small.
+    pub fn enter(
+        &self,
+        organization: &str,
+        identity: &Identity,
+        http2: bool,
+    ) -> Result<AnswerRoom, Full> {
+        if !self.is_quiet() {
+            self.lock().admit(self.path(organization, &Holder::of(identity)), 1)?;
         }
-        let path = self.path(organization, &holder());
-        self.lock().admit(path, 1).map(drop)
+        Ok(AnswerRoom {
+            answers: self.clone(),
+            organization: organization.to_owned(),
+            identity: identity.clone(),
+            http2,
+            held: Mutex::default(),
+            no_room: Mutex::default(),
+        })
     }
 
     /// Takes so many bytes for an answer.
     ///
     /// # Errors
     /// If there is no room; nothing is taken.
-    pub fn take(
-        &self,
-        organization: &str,
-        holder: &Holder,
-        bytes: usize,
-    ) -> Result<AnswerHold, Full> {
+    fn take(&self, organization: &str, holder: &Holder, bytes: usize) -> Result<AnswerHold, Full> {
         let path = self.path(organization, holder);
         let mut held = self.lock();
         let counted = held.admit(path, bytes)?;
         held.add(&counted, bytes);
         Ok(AnswerHold { answers: self.clone(), counted, bytes })
-    }
-
-    /// Begins a change of this holder.
-    ///
-    /// # Errors
-    /// If there is no room for its answer.
-    pub fn begin_change(
-        &self,
-        organization: &str,
-        holder: impl FnOnce() -> Holder,
-    ) -> Result<Change, Full> {
-        let hold = if self.is_quiet() {
-            None
-        } else {
-            Some(self.take(organization, &holder(), CHANGE_BYTES)?)
-        };
-        self.lock().changes += 1;
-        Ok(Change { answers: self.clone(), hold })
     }
 
     /// The bytes held.
@@ -127,12 +121,11 @@ impl Answers {
 
     fn is_quiet(&self) -> bool {
         let held = self.lock();
-        let bytes = held.shared.total() + held.floors.total() + held.changes * CHANGE_BYTES;
-        bytes < self.bytes_max / QUIET_SHARE
+        held.shared.total() + held.floors.total() < self.bytes_max / QUIET_SHARE
     }
 
     fn lock(&self) -> MutexGuard<'_, Held> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.held)
     }
 }
 
@@ -174,33 +167,48 @@ impl Held {
     }
 }
 
-impl Change {
-    /// Holds so many bytes for the answer of the change, whether there is room or not.
-    pub fn owe(mut self, organization: &str, holder: &Holder, bytes: usize) -> AnswerHold {
-        if let Some(hold) = self.hold.take() {
-            return hold.resize(bytes);
+impl AnswerRoom {
+    /// Takes room for an answer of so many bytes, in the place of one that was taken before.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub fn take(&self, bytes: usize) -> Result<(), Full> {
+        let mut held = lock(&self.held);
+        *held = None;
+        let Some(bytes) = self.count(bytes) else { return Ok(()) };
+        let taken = self.answers.take(&self.organization, &Holder::of(&self.identity), bytes);
+        *held = Some(taken.inspect_err(|full| *lock(&self.no_room) = Some(*full))?);
+        Ok(())
+    }
+
+    /// Why there was no room, the last time that there was none.
+    pub fn no_room(&self) -> Option<Full> {
+        *lock(&self.no_room)
+    }
+
+    /// The hold on the room for an answer of so many bytes that will be given, whether there is room
+    /// or not. None where it is too small to be counted.
+    pub fn owe(&self, bytes: usize) -> Option<AnswerHold> {
+        let taken = lock(&self.held).take();
+        let bytes = self.count(bytes)?;
+        if let Some(hold) = taken.filter(|hold| hold.bytes == bytes) {
+            return Some(hold);
         }
-        let counted = Counted::Shared(self.answers.path(organization, holder).shares);
+        let path = self.answers.path(&self.organization, &Holder::of(&self.identity));
+        let counted = Counted::Shared(path.shares);
         self.answers.lock().add(&counted, bytes);
-        AnswerHold { answers: self.answers.clone(), counted, bytes }
+        Some(AnswerHold { answers: self.answers.clone(), counted, bytes })
+    }
+
+    /// The bytes that an answer counts for, where it counts at all.
+    fn count(&self, bytes: usize) -> Option<usize> {
+        let counts = bytes >= COUNTED_BYTES_MIN || (self.http2 && bytes > 0);
+        counts.then_some(bytes.max(COUNTED_BYTES_MIN))
     }
 }
 
-impl Drop for Change {
-    fn drop(&mut self) {
-        self.answers.lock().changes -= 1;
-    }
-}
-
-impl AnswerHold {
-    fn resize(mut self, bytes: usize) -> Self {
-        let mut held = self.answers.lock();
-        held.remove(&self.counted, self.bytes);
-        held.add(&self.counted, bytes);
-        drop(held);
-        self.bytes = bytes;
-        self
-    }
+fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+    of.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Drop for AnswerHold {
@@ -211,6 +219,12 @@ impl Drop for AnswerHold {
 
 #[cfg(test)]
 mod tests {
+    use charter_kernel::id::{AccountId, OrganizationId, SessionId};
+    use charter_kernel::role::Role;
+    use charter_kernel::time::Instant;
+    use charter_tenancy::directory::SessionRecord;
+    use charter_tenancy::secret::Plain;
+
     use super::*;
 
     const MIB: usize = 1 << 20;
@@ -222,7 +236,21 @@ mod tests {
 
     fn is_empty(answers: &Answers) -> bool {
         let held = answers.lock();
-        held.shared.is_empty() && held.floors.is_empty() && held.changes + held.bytes == 0
+        held.shared.is_empty() && held.floors.is_empty() && held.bytes == 0
+    }
+
+    fn session(person: u8) -> Identity {
+        let now = Instant(1);
+        Identity::Session(Arc::new(SessionRecord {
+            id: SessionId::new(now, [person; 10]),
+            account: AccountId::new(now, [person; 10]),
+            organization: OrganizationId::new(now, [9; 10]),
+            role: Role::Owner,
+            csrf_token: Plain::from_client("token"),
+            expires_at: now,
+            digest: String::new(),
+            membership: 1,
+        }))
     }
 
     fn agent(user: &str) -> Holder {
@@ -235,8 +263,8 @@ mod tests {
         let [one, two] = ["user one", "user two"].map(agent);
         let all = fill(&answers, &one, 1 << 10);
         assert_eq!(all.len(), 128, "an eighth of the organization's quarter");
-        assert_eq!(answers.look("a", || one.clone()), Err(Full::Owner));
-        assert_eq!(answers.look("a", || two.clone()), Ok(()));
+        assert!(matches!(answers.take("a", &one, 1), Err(Full::Owner)));
+        assert!(answers.take("a", &two, 1).is_ok());
         let of_two = fill(&answers, &two, 1 << 10);
         let owner = Holder::from(["key own"]);
         assert_eq!((of_two.len(), fill(&answers, &owner, 1 << 10).len()), (64, 416), "half");
@@ -285,28 +313,21 @@ mod tests {
     }
 
     #[test]
-    fn changes_count_before_they_are_made_and_their_answers_take_nothing_from_others() {
+    fn an_answer_is_owed_to_what_has_left_the_host_and_takes_nothing_from_others() {
         let answers = Answers::new(64 * MIB);
-        let keys: Vec<_> =
-            (0..30).map(|n| Holder::from(["person p", &format!("key {n}")])).collect();
-        let (mut under_way, mut owed) = (Vec::new(), Vec::new());
-        for key in keys.iter().cycle().take(3_000) {
-            under_way.extend(answers.begin_change("a", || key.clone()).map(|change| (key, change)));
-        }
-        assert!(under_way.len() <= 160, "{}: of a person's eight MiB", under_way.len());
-        for (key, change) in under_way.drain(..) {
-            owed.push(change.owe("a", key, MIB));
-        }
-        for key in &keys {
-            assert!(answers.begin_change("a", || key.clone()).is_err(), "until some are read");
-        }
-        let session = Holder::signed_in("person p");
-        assert!(answers.begin_change("a", || session.clone()).is_ok(), "but the person decides");
-        let other = Holder::from(["person other", "key own"]);
-        assert!(answers.take("a", &other, 2 * MIB).is_ok());
-        assert!(answers.take("b", &other, 4 * MIB).is_ok());
-        owed.clear();
-        assert!(answers.begin_change("a", || keys[0].clone()).is_ok());
+        let [owner, other] = [session(1), session(2)];
+        let enter = |identity: &Identity| answers.enter("a", identity, false);
+        let [room, second] = [(); 2].map(|()| enter(&owner).unwrap());
+        assert_eq!(room.take(5 * MIB), Ok(()), "more than its share, which is free");
+        let first = room.owe(5 * MIB).unwrap();
+        assert_eq!(second.take(5 * MIB), Err(Full::Owner), "and so it is not made");
+        assert_eq!(second.no_room(), Some(Full::Owner));
+        let owed: Vec<_> = (0..20).map(|_| second.owe(5 * MIB).unwrap()).collect();
+        assert!(matches!(enter(&owner), Err(Full::Owner)), "until some are read");
+        assert_eq!(enter(&other).unwrap().take(2 * MIB), Ok(()));
+        assert!(answers.take("b", &["person b", "key own"].into(), 4 * MIB).is_ok());
+        drop((first, owed));
+        assert_eq!(enter(&owner).unwrap().take(MIB), Ok(()));
         assert!(is_empty(&answers));
     }
 }

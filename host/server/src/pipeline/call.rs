@@ -17,7 +17,6 @@ use charter_registry::served::{BodyRule, Served, ServedOperation};
 use serde_json::{Map, Value};
 use tokio_util::sync::CancellationToken;
 
-use super::answer;
 use super::audit::Subject;
 use super::claim::Claim;
 use super::finish::Finisher;
@@ -26,7 +25,10 @@ use super::owner::Admitted;
 use super::respond::Answered;
 use super::trail::Trail;
 use super::validate::Validated;
+use super::{answer, unread};
 use crate::app::App;
+use crate::bounds::answers::AnswerRoom;
+use crate::metrics::RequestOutcome;
 
 /// The additions of one way in to the call of an operation.
 pub struct Way {
@@ -46,6 +48,8 @@ pub struct Way {
     pub headers: Vec<(String, String)>,
     /// The body where it is no JSON.
     pub raw: Option<bytes::Bytes>,
+    /// The room for the answer, where it goes to a client.
+    pub room: Option<Arc<AnswerRoom>>,
 }
 
 /// How a call is made again where a person decides.
@@ -102,6 +106,7 @@ pub async fn handle(
         operation: operation.clone(),
         page: validated.page().clone(),
         approved,
+        room: way.room.filter(|_| mutates),
         rendered: Default::default(),
     });
     let call = Call {
@@ -134,6 +139,10 @@ pub async fn handle(
         let waiting = rendered.ok_or_else(|| Refusal::overloaded(1))?;
         trail.audited = true;
         return Ok(Ended::Pending(waiting));
+    }
+    if let (Outcome::Shed { .. }, Some(full)) = (&outcome, finisher.no_room()) {
+        trail.outcome = Some(RequestOutcome::Shed);
+        return Err(unread::refusal(full));
     }
     let Some(answer) = answer::decide(app, trail, validated, served, outcome)? else {
         return Ok(Ended::Again);

@@ -54,6 +54,7 @@ pub fn way(
         context,
         headers: seen.collect(),
         raw: raw.then(|| validated.bytes().clone()),
+        room: trail.room.clone(),
     }
 }
 

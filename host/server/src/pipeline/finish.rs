@@ -17,6 +17,8 @@ use super::answer;
 use super::audit::{CHANGES_MAX, Decision, Subject, leaves_row};
 use super::claim::{Claim, Kept};
 use super::respond::{self, Answered, Wording};
+use crate::bounds::answers::AnswerRoom;
+use crate::bounds::room::Full;
 use crate::paging::Page;
 
 /// See the module.
@@ -37,6 +39,8 @@ pub struct Finisher {
     pub page: Page,
     /// The approval by which the request is made, where it is made by one.
     pub approved: Option<Arc<Run>>,
+    /// The room for the answer of a change, where it goes to a client.
+    pub room: Option<Arc<AnswerRoom>>,
     /// The answer as its record has it, for who waits.
     pub rendered: Mutex<Option<Answered>>,
 }
@@ -65,9 +69,26 @@ impl Finish for Finisher {
             self.note_failure(txn, ending, &failure);
         })
     }
+
+    fn has_room(&self, answer: &Answer) -> bool {
+        let bytes = match &answer.body {
+            AnswerBody::Json(text) => text.len(),
+            AnswerBody::Bytes { bytes, .. } => bytes.len(),
+            AnswerBody::None
+            | AnswerBody::Job(_)
+            | AnswerBody::Follow { .. }
+            | AnswerBody::Blob(_) => 0,
+        };
+        self.room.as_ref().is_none_or(|room| room.take(bytes).is_ok())
+    }
 }
 
 impl Finisher {
+    /// Why there was no room for its answer, where there was none.
+    pub fn no_room(&self) -> Option<Full> {
+        self.room.as_ref()?.no_room()
+    }
+
     /// The answer of the attempt that was committed.
     pub fn take_rendered(&self) -> Option<Answered> {
         self.lock_rendered().take()

@@ -21,7 +21,7 @@ use super::claim::{Claim, Kept};
 use super::respond::{self, Answered};
 use super::trail::Trail;
 use super::validate::Validated;
-use super::{follow, rule};
+use super::{follow, rule, unread};
 use crate::app::App;
 use crate::reply::{Reply, ReplyBody};
 use crate::request::HostRequest;
@@ -84,6 +84,12 @@ pub async fn run(
         };
         let counted = reply.counted.clone();
         let answered = record(app, trail, &mut txn, reply, claim).await?;
+        if let (Some(room), Some(body)) = (&trail.room, answered.body.as_whole())
+            && let Err(full) = room.take(body.len())
+        {
+            give_back(txn).await;
+            return Err(unread::refusal(full));
+        }
         let rejection = match txn.commit().await {
             Ok(_) => {
                 trail.audited = true;

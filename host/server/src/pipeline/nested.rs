@@ -121,6 +121,7 @@ async fn run_once(
         context: Map::from_iter([("nested".to_owned(), json!(nested.primitive))]),
         headers: Vec::new(),
         raw: None,
+        room: None,
     };
     Ok(match call::handle(app, trail, &validated, way).await? {
         Ended::Again => None,

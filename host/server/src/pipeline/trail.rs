@@ -14,7 +14,7 @@ use http::HeaderValue;
 
 use super::caller::Caller;
 use super::respond::Wording;
-use crate::bounds::answers::Change;
+use crate::bounds::answers::AnswerRoom;
 use crate::bounds::rate::RateStanding;
 use crate::bounds::room::BodyHold;
 use crate::http::Door;
@@ -66,8 +66,8 @@ pub struct Trail {
     pub outcome: Option<RequestOutcome>,
     /// The room that its body takes up.
     pub hold: Option<BodyHold>,
-    /// The room that its answer will take up, where it is a change.
-    pub change: Option<Change>,
+    /// The room that its answer will take up.
+    pub room: Option<Arc<AnswerRoom>>,
 }
 
 impl Trail {
@@ -99,7 +99,7 @@ impl Trail {
             audited: false,
             outcome: None,
             hold: None,
-            change: None,
+            room: None,
         }
     }
 
