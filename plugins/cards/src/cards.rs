@@ -375,9 +375,11 @@ pub(crate) fn cancel(Path(ById { id }): Path<ById>) -> Result<CardAnswer> {
     Ok(CardAnswer { card: Shown { balance_cents: cents(rest.available.min(0)), ..answer.card } })
 }
 
-/// Returns what a card that is canceled already still has.
+/// Returns what a card that is canceled already still has. Its own cancel is left the time to do
+/// so: of two that pay the same balance one would be refused after it has acted.
 fn return_late(card: Doc<Card>) -> Result<CardAnswer> {
-    if return_rest(&card.id)?.available <= 0 {
+    let own = card.updated_at.plus_seconds(RETURN_SECONDS);
+    if now() < own || return_rest(&card.id)?.available <= 0 {
         return Err(Failure::conflict("the card is canceled already").reason("card_canceled"));
     }
     Ok(CardAnswer { card: show(card, 0) })

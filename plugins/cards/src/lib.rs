@@ -95,7 +95,7 @@ pub fn primitive() -> Primitive {
                 .summary("Cancel a card for good; its balance returns to credit")
                 .description(
                     "409 `state_conflict` unless the card is active or frozen, no authorization is open and none waits for approval. Of a card \
-                     that is canceled already and still has a balance, the balance returns; without one it is 409.",
+                     that was canceled minutes ago and still has a balance, the balance returns; without one it is 409.",
                 ),
         )
         .operation(

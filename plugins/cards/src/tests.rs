@@ -217,6 +217,9 @@ fn money_on_a_card_that_is_canceled_already_returns() {
     // The request that canceled it broke off before it has paid.
     let card = CARDS.get(&bench.card).unwrap().unwrap().body;
     CARDS.replace(&bench.card, Card { status: Status::Canceled, ..card }).unwrap();
+    let early = bench.post("/cancel", json!({})).unwrap_err();
+    assert_eq!(early.reason_text(), Some("card_canceled"), "that one may be about to pay it");
+    bench.host.pass_seconds(120);
     let canceled = bench.post("/cancel", json!({})).unwrap();
     assert_eq!(
         (&canceled["card"]["status"], &canceled["card"]["balance_cents"]),

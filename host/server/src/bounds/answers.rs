@@ -2,8 +2,8 @@
 //! there for each credential.
 //!
 //! Beside that room is a quarter as much for those who have nothing: whoever finds none left by
-//! others gets one answer there. A change whose answer finds no room is not made; one that has left
-//! the host already is answered whether there is room or not.
+//! others gets one answer there. Nothing is beyond both: a change whose answer finds no room is not
+//! made, and one that has acted already is told that its answer was dropped.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -34,8 +34,6 @@ struct Held {
     shared: Shares,
     /// One answer of each who found nothing left by others.
     floors: Shares,
-    /// Bytes of answers, those beyond a share's part too.
-    bytes: usize,
 }
 
 /// The shares that bytes count in.
@@ -70,7 +68,7 @@ impl Answers {
     pub fn new(bytes_max: usize) -> Self {
         let shared = Shares::new(bytes_max);
         let floors = Shares::new(bytes_max / BODIES_SHARE);
-        let held = Arc::new(Mutex::new(Held { shared, floors, bytes: 0 }));
+        let held = Arc::new(Mutex::new(Held { shared, floors }));
         Self { bytes_max, held }
     }
 
@@ -111,7 +109,7 @@ impl Answers {
 
     /// The bytes held.
     pub fn bytes(&self) -> usize {
-        self.lock().bytes
+        self.lock().total()
     }
 
     /// The shares of a holder in the room that is everybody's.
@@ -120,8 +118,7 @@ impl Answers {
     }
 
     fn is_quiet(&self) -> bool {
-        let held = self.lock();
-        held.shared.total() + held.floors.total() < self.bytes_max / QUIET_SHARE
+        self.bytes() < self.bytes_max / QUIET_SHARE
     }
 
     fn lock(&self) -> MutexGuard<'_, Held> {
@@ -130,6 +127,10 @@ impl Answers {
 }
 
 impl Held {
+    fn total(&self) -> usize {
+        self.shared.total() + self.floors.total()
+    }
+
     /// The shares that so many bytes may be counted in.
     fn admit(&self, path: Path, bytes: usize) -> Result<Counted, Full> {
         let Err(Taken { depth, by_others }) = self.shared.admit(&path.shares, bytes) else {
@@ -140,18 +141,13 @@ impl Held {
         if self.shared.of(&floor.name) + self.floors.of(&floor.name) > 0 {
             return Err(full);
         }
-        let counted = [&path.shares[0], floor].map(|share| Share {
-            name: share.name.clone(),
-            // An organization's answers there leave others their half, however large they are.
-            max: self.floors.all() / 2,
-        });
+        let counted = [path.shares[0].clone(), floor.clone()];
         // Nothing is too large where nobody has any.
         let fits = self.floors.total() == 0 || self.floors.admit(&counted[..1], bytes).is_ok();
         fits.then_some(Counted::Floor(counted)).ok_or(full)
     }
 
     fn add(&mut self, counted: &Counted, bytes: usize) {
-        self.bytes += bytes;
         match counted {
             Counted::Shared(path) => self.shared.add(path, bytes),
             Counted::Floor(path) => self.floors.add(path, bytes),
@@ -159,7 +155,6 @@ impl Held {
     }
 
     fn remove(&mut self, counted: &Counted, bytes: usize) {
-        self.bytes -= bytes;
         match counted {
             Counted::Shared(path) => self.shared.remove(path, bytes),
             Counted::Floor(path) => self.floors.remove(path, bytes),
@@ -186,18 +181,17 @@ impl AnswerRoom {
         *lock(&self.no_room)
     }
 
-    /// The hold on the room for an answer of so many bytes that will be given, whether there is room
-    /// or not. None where it is too small to be counted.
-    pub fn owe(&self, bytes: usize) -> Option<AnswerHold> {
-        let taken = lock(&self.held).take();
-        let bytes = self.count(bytes)?;
-        if let Some(hold) = taken.filter(|hold| hold.bytes == bytes) {
-            return Some(hold);
+    /// The hold on the room for an answer of so many bytes: what was taken for it, else as much now.
+    /// None where it is too small to be counted.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub fn hold(&self, bytes: usize) -> Result<Option<AnswerHold>, Full> {
+        let is_taken = lock(&self.held).as_ref().map(|hold| hold.bytes) == self.count(bytes);
+        if !is_taken {
+            self.take(bytes)?;
         }
-        let path = self.answers.path(&self.organization, &Holder::of(&self.identity));
-        let counted = Counted::Shared(path.shares);
-        self.answers.lock().add(&counted, bytes);
-        Some(AnswerHold { answers: self.answers.clone(), counted, bytes })
+        Ok(lock(&self.held).take())
     }
 
     /// The bytes that an answer counts for, where it counts at all.
@@ -236,7 +230,7 @@ mod tests {
 
     fn is_empty(answers: &Answers) -> bool {
         let held = answers.lock();
-        held.shared.is_empty() && held.floors.is_empty() && held.bytes == 0
+        held.shared.is_empty() && held.floors.is_empty()
     }
 
     fn session(person: u8) -> Identity {
@@ -313,20 +307,20 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_is_owed_to_what_has_left_the_host_and_takes_nothing_from_others() {
+    fn a_sender_takes_room_before_it_changes_anything_and_reads_before_it_asks_for_more() {
         let answers = Answers::new(64 * MIB);
         let [owner, other] = [session(1), session(2)];
         let enter = |identity: &Identity| answers.enter("a", identity, false);
-        let [room, second] = [(); 2].map(|()| enter(&owner).unwrap());
-        assert_eq!(room.take(5 * MIB), Ok(()), "more than its share, which is free");
-        let first = room.owe(5 * MIB).unwrap();
-        assert_eq!(second.take(5 * MIB), Err(Full::Owner), "and so it is not made");
-        assert_eq!(second.no_room(), Some(Full::Owner));
-        let owed: Vec<_> = (0..20).map(|_| second.owe(5 * MIB).unwrap()).collect();
+        let [one, two] = [(); 2].map(|()| enter(&owner).unwrap());
+        assert_eq!(one.take(5 * MIB), Ok(()), "more than its share, which is free");
+        let first = one.hold(5 * MIB).unwrap().unwrap();
+        assert_eq!(two.take(5 * MIB), Err(Full::Owner), "and so it is not made");
+        assert_eq!(two.no_room(), Some(Full::Owner));
+        assert!(two.hold(5 * MIB).is_err() && two.hold(100).unwrap().is_none());
         assert!(matches!(enter(&owner), Err(Full::Owner)), "until some are read");
         assert_eq!(enter(&other).unwrap().take(2 * MIB), Ok(()));
-        assert!(answers.take("b", &["person b", "key own"].into(), 4 * MIB).is_ok());
-        drop((first, owed));
+        assert_eq!(answers.bytes(), 5 * MIB);
+        drop(first);
         assert_eq!(enter(&owner).unwrap().take(MIB), Ok(()));
         assert!(is_empty(&answers));
     }

@@ -92,13 +92,13 @@ impl Default for Streams {
 }
 
 impl Streams {
-    /// A place for one more. `None` where the holder has as many as it may, unless it is owed one;
-    /// one that has none gets one.
-    pub fn take(&self, organization: &str, holder: &Holder, owed: bool) -> Option<OpenStream> {
+    /// A place for one more. `None` where the holder has as many as it may; one that has none gets
+    /// one.
+    pub fn take(&self, organization: &str, holder: &Holder) -> Option<OpenStream> {
         let path = holder.path(organization, STREAMS_MAX);
         let mut open = lock_open(&self.0);
         let is_first = path.floor().is_some_and(|floor| open.places.of(&floor.name) == 0);
-        if !owed && !is_first {
+        if !is_first {
             open.places.admit(&path.shares, 1).ok()?;
         }
         open.places.add(&path.shares, 1);
@@ -174,25 +174,23 @@ mod tests {
     #[test]
     fn a_share_has_at_most_as_many_streams_as_are_free_around_it() {
         let places = Streams::default();
-        let take = |organization, share, owed| places.take(organization, &[share].into(), owed);
-        let fill =
-            |share| std::iter::from_fn(|| take("a", share, false)).collect::<Vec<OpenStream>>();
+        let take = |organization, share| places.take(organization, &[share].into());
+        let fill = |share| std::iter::from_fn(|| take("a", share)).collect::<Vec<OpenStream>>();
         let all = fill("key one");
         let other = fill("key two");
         assert_eq!((all.len(), other.len()), (STREAMS_MAX / 2, STREAMS_MAX / 4));
-        assert!(take("a", "key one", false).is_none());
-        let neighbour = take("b", "key one", false).expect("another tenant has its own");
-        let owed = take("a", "key one", true).expect("what was done already is answered");
-        drop((owed, all, other, neighbour));
+        assert!(take("a", "key one").is_none());
+        let neighbour = take("b", "key one").expect("another tenant has its own");
+        drop((all, other, neighbour));
         assert!(is_empty(&places), "nobody is remembered");
-        assert!(take("a", "key one", false).is_some());
+        assert!(take("a", "key one").is_some());
     }
 
     #[test]
     fn one_agents_streams_leave_places_to_the_others_of_its_project() {
         let places = Streams::default();
         let fill = |holder: [&str; 3]| {
-            std::iter::from_fn(|| places.take("a", &holder.into(), false)).collect::<Vec<_>>()
+            std::iter::from_fn(|| places.take("a", &holder.into())).collect::<Vec<_>>()
         };
         let one = fill(["pinned", "project p", "user one"]);
         let two = fill(["pinned", "project p", "user two"]);
@@ -200,13 +198,13 @@ mod tests {
         for (left, others) in [(&one, "two"), (&two, "other"), (&other, "the owner")] {
             assert!(left.len() > 100, "{} beside {others}", left.len());
         }
-        assert!(places.take("a", &["key own"].into(), false).is_some());
+        assert!(places.take("a", &["key own"].into()).is_some());
     }
 
     #[tokio::test]
     async fn pages_that_nobody_takes_are_few_and_small_ones_many() {
         let places = Streams::default();
-        let open = |credential| places.take("a", &[credential].into(), false).unwrap();
+        let open = |credential| places.take("a", &[credential].into()).unwrap();
         let [one, two, three] = ["one", "two", "three"].map(open);
         let small: Vec<_> = futures::future::join_all(
             (0..40).map(async |_| one.room().await.fill("x".repeat(1_000))),
@@ -220,7 +218,7 @@ mod tests {
         let page_of_its_own =
             three.room().now_or_never().expect("whatever others have").fill(page());
         assert!(three.room().now_or_never().is_none(), "nine pages with the rest");
-        let neighbour = places.take("b", &["one"].into(), false).unwrap();
+        let neighbour = places.take("b", &["one"].into()).unwrap();
         assert!(neighbour.room().now_or_never().is_some());
         drop((large.pop(), large.pop(), page_of_its_own));
         let [_first, _second] =
@@ -231,7 +229,7 @@ mod tests {
     fn one_credential_fills_its_own_part_and_pinned_ones_leave_half_to_the_others() {
         let places = Streams::default();
         let fill = |holder: Holder| {
-            let stream = places.take("a", &holder, false).unwrap();
+            let stream = places.take("a", &holder).unwrap();
             let rooms = std::iter::from_fn(|| stream.room().now_or_never());
             rooms.map(|room| room.fill(page())).collect::<Vec<_>>()
         };
@@ -254,7 +252,7 @@ mod tests {
     fn who_reads_gets_a_page_whatever_others_leave_unread() {
         let places = Streams::default();
         let fill = |holder: &Holder| {
-            let stream = places.take("a", holder, false).unwrap();
+            let stream = places.take("a", holder).unwrap();
             let rooms = std::iter::from_fn(|| stream.room().now_or_never());
             rooms.map(|room| room.fill(page())).collect::<Vec<_>>()
         };
@@ -265,7 +263,7 @@ mod tests {
             ["pinned", "project q", "no user"].into(),
             ["pinned", "project p", "user one"].into(),
         ] {
-            let [one, two] = [(); 2].map(|()| places.take("a", &reader, false).unwrap());
+            let [one, two] = [(); 2].map(|()| places.take("a", &reader).unwrap());
             for stream in [&one, &two, &two, &one] {
                 let held = stream.room().now_or_never().expect("none of its own is unread");
                 let held = held.fill(page());

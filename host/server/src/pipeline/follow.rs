@@ -22,8 +22,8 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant as Ticks, Interval, MissedTickBehavior};
 
 use super::caller::Caller;
-use super::gate;
 use super::respond::Answered;
+use super::{gate, unread};
 use crate::app::App;
 use crate::bounds::holder::Holder;
 use crate::bounds::streams::{OpenStream, Room};
@@ -48,17 +48,20 @@ const RETRY: &str = "retry: 3000\n\n";
 /// Serves what comes, to the caller of the host's route or of this operation of a primitive.
 ///
 /// # Errors
-/// 429 where the organization has too many streams open; a change that was made already is answered
-/// all the same.
+/// 429 where there is no place for another stream; 409 `answer_dropped` where the change that it
+/// answers was made.
 pub fn stream(
     app: &Arc<App>,
     caller: &Caller,
     operation: Option<(&Served, &ServedOperation)>,
     source: Source,
 ) -> Result<Answered, Refusal> {
-    let owed = operation.is_some_and(|(_, operation)| operation.contract.mutates);
+    let is_made = operation.is_some_and(|(_, operation)| operation.contract.mutates);
     let holder = Holder::of(caller.identity());
-    let place = app.bounds.streams.take(caller.organization(), &holder, owed).ok_or_else(|| {
+    let place = app.bounds.streams.take(caller.organization(), &holder).ok_or_else(|| {
+        if is_made {
+            return unread::answer_dropped();
+        }
         Refusal::rate_limited(STREAMS_RETRY_S)
             .hint("Close streams that are not read before opening another.")
     })?;

@@ -27,20 +27,28 @@ pub fn admit(app: &App, trail: &mut Trail, matched: &Matched) -> Result<(), Refu
 }
 
 /// Counts a whole answer until it is read. One that has no room is not given, and can be asked for
-/// again, by its key if it was kept; but what a change answers that was made just now is.
+/// again, by its key if it was kept.
 ///
 /// # Errors
-/// As [`admit`].
+/// As [`admit`]; 409 `answer_dropped` for the answer of a change that was made.
 pub fn hold(trail: &Trail, answered: Answered) -> Result<Answered, Refusal> {
     let (Some(room), Some(bytes)) = (&trail.room, answered.body.as_whole()) else {
         return Ok(answered);
     };
-    if !trail.mutates || answered.is_replayed() {
-        room.take(bytes.len()).map_err(refusal)?;
-    }
-    let Some(hold) = room.owe(bytes.len()) else { return Ok(answered) };
+    let held = room.hold(bytes.len()).map_err(|full| match trail.mutates {
+        true if !answered.is_replayed() => answer_dropped(),
+        _ => refusal(full),
+    })?;
+    let Some(hold) = held else { return Ok(answered) };
     let body = Body::whole(bounds::keep(bytes.clone(), hold));
     Ok(Answered { body, ..answered })
+}
+
+/// The refusal of an answer for which there is no room, to a change that was made.
+pub fn answer_dropped() -> Refusal {
+    let message = "The request was made; its answer found no room, for earlier ones are not read or streams are open.";
+    Refusal::state_conflict("answer_dropped", message)
+        .hint("Read what it made, or ask again under its Idempotency-Key.")
 }
 
 /// The refusal of a request whose answer finds no room.

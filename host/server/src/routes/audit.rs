@@ -224,7 +224,7 @@ pub async fn export_log(
     let export = log.export(asked.after.0.unwrap_or(0)).await?;
     // An export lasts as long as its reader: it takes a place among the organization's streams.
     let holder = Holder::of(&request.identity);
-    let place = app.bounds.streams.take(request.audit_organization()?, &holder, false);
+    let place = app.bounds.streams.take(request.audit_organization()?, &holder);
     let place = place.ok_or_else(|| {
         Refusal::rate_limited(5).hint("Close streams that are not read before opening another.")
     })?;
