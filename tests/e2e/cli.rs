@@ -232,6 +232,13 @@ fn a_misspelt_directory_becomes_no_deployment() {
             .contains("/nowhere/backup")
     );
     assert!(!typo.exists(), "a directory was made");
+    // The doctor says what a start says.
+    std::fs::create_dir(&typo).unwrap();
+    std::fs::write(typo.join("charter.db.restoring"), b"half of it").unwrap();
+    let told = charter(&["doctor", "--data", &data]);
+    assert_eq!(told.status, Some(1), "{}", told.err);
+    assert!(told.out.contains("restore the backup again"), "{}", told.out);
+    assert!(!told.out.contains("the first start makes one"), "{}", told.out);
 }
 
 on_both! {

@@ -22,6 +22,9 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// The end of the name under which a restore fills an embedded database.
 const RESTORING: &str = ".restoring";
 
+/// The ends of the names of a database file, and of what SQLite puts beside it.
+const FILES: [&str; 4] = ["", "-journal", "-wal", "-shm"];
+
 /// An address and its dialect. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(crate) struct Database {
@@ -100,26 +103,8 @@ impl Database {
     pub(crate) fn make_file(&self) -> Result<(), OpenError> {
         let Some(file) = self.file() else { return Ok(()) };
         self.make_folder()?;
-        match std::fs::symlink_metadata(file) {
-            Ok(_) => self.is_written()?,
-            Err(error) if error.kind() == ErrorKind::NotFound => {
-                // SQLite would read another's log into a new file.
-                if beside(file, "-wal").exists() {
-                    self.is_written()?;
-                }
-                let half = beside(file, RESTORING);
-                if half.exists() {
-                    return Err(OpenError::Configuration(format!(
-                        "{} is what a restore that was cut short has left: restore the backup \
-                         again, or remove the file, and those beside it, to begin a new deployment",
-                        half.display()
-                    )));
-                }
-                return self.make_first(file);
-            }
-            Err(source) => {
-                return Err(OpenError::File { path: file.display().to_string(), source });
-            }
+        if !self.has_file()? {
+            return self.make_first(file);
         }
         // By their paths: to close a file of SQLite's gives up the locks that this process has on
         // it.
@@ -138,6 +123,31 @@ impl Database {
         Ok(())
     }
 
+    /// Whether the embedded database's file is there; PostgreSQL has none to miss. Refuses what no
+    /// host starts on, and makes nothing.
+    pub(crate) fn has_file(&self) -> Result<bool, OpenError> {
+        let Some(file) = self.file() else { return Ok(true) };
+        match std::fs::symlink_metadata(file) {
+            Ok(_) => self.is_written().map(|()| true),
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                // SQLite would read another's log into a new file.
+                if beside(file, "-wal").exists() {
+                    self.is_written()?;
+                }
+                let half = beside(file, RESTORING);
+                if half.exists() {
+                    return Err(OpenError::Configuration(format!(
+                        "{} is what a restore that was cut short has left: restore the backup \
+                         again, or remove the file, and those beside it, to begin a new deployment",
+                        half.display()
+                    )));
+                }
+                Ok(false)
+            }
+            Err(source) => Err(OpenError::File { path: file.display().to_string(), source }),
+        }
+    }
+
     /// Makes the file with SQLite's first page in it, under another name first: a start that is
     /// killed in between leaves no empty file in the database's place. The process holds the folder.
     fn make_first(&self, file: &Path) -> Result<(), OpenError> {
@@ -148,10 +158,14 @@ impl Database {
         let mut options = std::fs::OpenOptions::new();
         options.write(true).create_new(true).mode(0o600).open(&new).map_err(fault)?;
         // The words set SQLite's log, which the first page says; to close the connection removes it.
-        SqliteConnection::open(&new, self.dialect.words_for_writers())
+        let made = SqliteConnection::open(&new, self.dialect.words_for_writers())
             .map(drop)
-            .map_err(OpenError::Database)?;
-        rename(&new, file).map_err(fault)
+            .map_err(OpenError::Database)
+            .and_then(|()| rename(&new, file).map_err(fault));
+        if made.is_err() {
+            let _ = remove(&new);
+        }
+        made
     }
 
     /// The embedded database, which is not there yet, under the name that a restore fills it under.
@@ -198,9 +212,7 @@ impl Database {
 
     /// The embedded database, and what SQLite puts beside it.
     pub(crate) fn files(&self) -> Vec<PathBuf> {
-        self.file()
-            .map(|file| ["", "-wal", "-shm"].map(|suffix| beside(file, suffix)).into())
-            .unwrap_or_default()
+        self.file().map(|file| FILES.map(|suffix| beside(file, suffix)).into()).unwrap_or_default()
     }
 
     /// A pool of connections that only read.
@@ -292,7 +304,7 @@ impl Database {
 
 /// Removes a database file, and what SQLite puts beside it, as far as they are there.
 fn remove(file: &Path) -> std::io::Result<()> {
-    for suffix in ["", "-journal", "-wal", "-shm"] {
+    for suffix in FILES {
         match std::fs::remove_file(beside(file, suffix)) {
             Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
             _ => {}
@@ -360,5 +372,19 @@ pub(crate) async fn reading<T>(
         }
         Ok(Err(error)) => Err(ReadError::Unavailable(Some(error))),
         Ok(Ok(answer)) => Ok(answer),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A failed restore removes these, and a start closes them to others.
+    #[test]
+    fn the_files_of_a_database_are_all_that_sqlite_puts_beside_it() {
+        let address = Address::Sqlite { file: PathBuf::from("a/charter.db"), pages_max: None };
+        let database = Database { address, dialect: Dialect::Sqlite };
+        let names = ["charter.db", "charter.db-journal", "charter.db-wal", "charter.db-shm"];
+        assert_eq!(database.files(), names.map(|name| Path::new("a").join(name)));
     }
 }

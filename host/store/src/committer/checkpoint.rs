@@ -3,7 +3,8 @@
 //!
 //! Invariant: no reader keeps the committer waiting. SQLite begins its log anew only when nobody
 //! reads from before, and keeps the writer's lock while it waits for that. So it waits for some
-//! milliseconds, and the log grows until the reader is gone.
+//! milliseconds, and the log grows until the reader is gone. A flood of writes does wait, for its own
+//! pages, once it has made the log long.
 
 use std::fs::File;
 use std::mem::ManuallyDrop;
@@ -28,6 +29,9 @@ const LOG_BYTES_MAX: u64 = 128 * 1024 * 1024;
 const LONG_MS_MAX: u64 = 60_000;
 /// Pages that are copied in some milliseconds, while the committer waits: 1 MiB.
 const PAGES_FEW: i64 = 256;
+/// The part of a log above [`LOG_BYTES_MAX`] that is copied while the committer waits. Four passes
+/// come so near to the end also where pages are written as fast as they are copied.
+const LONG_PART: i64 = 4;
 /// Passes of one look over what was written during the pass before.
 const PASSES_MAX: u32 = 4;
 /// Has the committer wait for readers for no longer than so many milliseconds.
@@ -122,8 +126,8 @@ impl Log {
     }
 
     /// Writes the log back while the committer goes on. A log that has grown long is also begun
-    /// anew, once so little is left that the committer waits for some milliseconds only. The file
-    /// keeps its size: writing over it costs less than growing it. Says whether all is done.
+    /// anew, once no more is left than the committer may wait for. The file keeps its size: writing
+    /// over it costs less than growing it. Says whether all is done.
     async fn shorten(&mut self, connection: &mut Connection, bytes: u64) -> sqlx::Result<bool> {
         let mut reached = 0;
         for _ in 0..PASSES_MAX {
@@ -137,12 +141,13 @@ impl Log {
             } else {
                 return Ok(pages >= 0 && copied == pages);
             };
-            if pages - reached <= PAGES_FEW {
-                return self.begin_anew(connection, words).await;
-            }
+            let left = pages - reached;
             // A reader from before keeps the rest.
-            if copied <= reached {
+            if left > PAGES_FEW && copied <= reached {
                 return Ok(false);
+            }
+            if left <= left_max(bytes, pages) {
+                return self.begin_anew(connection, words).await;
             }
             self.flush()?;
             reached = copied;
@@ -194,9 +199,19 @@ impl Log {
         tracing::warn!(
             bytes,
             seconds = long.as_secs(),
-            "somebody reads as of a moment long ago, as a backup does: the database's log grows by \
-             all that is written until that reader ends; see to it that the disk has room"
+            "the database's log stays long: somebody reads as of a moment long ago, as a backup \
+             does, and it grows by all that is written until that reader ends, or more is written \
+             than the disk takes; see to it that the disk has room"
         );
+    }
+}
+
+/// Pages that an attempt to begin the log anew may leave to copy while the committer waits. They
+/// grow with a long log: so a flood of writes, which no pass catches up with, is slowed by its log.
+fn left_max(bytes: u64, pages: i64) -> i64 {
+    match bytes > LOG_BYTES_MAX {
+        true => PAGES_FEW.max(pages / LONG_PART),
+        false => PAGES_FEW,
     }
 }
 
@@ -218,6 +233,23 @@ mod tests {
     async fn begin_to_read(reader: &mut Connection) {
         run(reader, "BEGIN").await.unwrap();
         query("SELECT count(*) FROM t").fetch_one(&mut *reader).await.unwrap();
+    }
+
+    #[test]
+    fn an_attempt_leaves_more_to_copy_the_longer_the_log_is() {
+        let long = LOG_BYTES_MAX + 1;
+        for (bytes, pages, most) in [
+            (LOG_BYTES, LOG_PAGES_LONG, PAGES_FEW),
+            (LOG_BYTES_MAX, 32_768, PAGES_FEW),
+            (long, 32_768, 8_192),
+            (8 * long, 262_144, 65_536),
+            // The file keeps its size when the log begins anew.
+            (long, 100, PAGES_FEW),
+            // Another connection is at it.
+            (long, -1, PAGES_FEW),
+        ] {
+            assert_eq!(left_max(bytes, pages), most, "{bytes} bytes, {pages} pages");
+        }
     }
 
     #[tokio::test]

@@ -64,10 +64,11 @@ impl Store {
     /// Fails with [`OpenError::Absent`] unless there is a deployment, and makes none.
     ///
     /// # Errors
-    /// The same way where the database cannot be asked.
+    /// As a start fails, where none begins on what is there, or the database cannot be asked.
     pub async fn is_there(config: &StoreConfig) -> Result<(), OpenError> {
         let database = Database::new(config)?;
-        let there = database.file().is_none_or(|file| file.is_file())
+        let there = database.has_file()?
+            && database.file().is_none_or(|file| file.is_file())
             && crate::migrate::is_migrated(&database).await?;
         let place = || {
             database

@@ -362,6 +362,10 @@ async fn a_restore_that_was_killed_is_begun_again_and_no_host_starts_on_what_it_
         Err(OpenError::Configuration(why)) => assert!(why.contains("restore the backup"), "{why}"),
         other => panic!("{other:?}"),
     }
+    match Store::is_there(&target).await {
+        Err(OpenError::Configuration(why)) => assert!(why.contains("restore the backup"), "{why}"),
+        other => panic!("a look tells of another fault than a start: {other:?}"),
+    }
     assert!(!file("charter.db").exists(), "a new deployment began in its place");
     Store::restore(target.clone(), &from).await.unwrap();
     assert!(!file("charter.db.restoring").exists());
