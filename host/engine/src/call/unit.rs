@@ -56,6 +56,7 @@ fn is_callers(call: &Call, keys: &[Key]) -> bool {
     let about = |guard: &Guard| match guard {
         Guard::Version { key, .. }
         | Guard::Unchanged { key, .. }
+        | Guard::Inserted { key, .. }
         | Guard::Stamp { key, .. }
         | Guard::Entry { key, .. }
         | Guard::Lease { key, .. } => keys.contains(key),
