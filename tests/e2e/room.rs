@@ -137,6 +137,35 @@ on_both! {
         world.books_agree();
     }
 
+    fn a_request_that_has_paid_and_then_finds_no_room_pays_once(world: Builder::new().bare()) {
+        let tenant = fund(world, 1_000);
+        play(&tenant.client, json!([{ "open": "wallet" }])).expect(200);
+        let nested = |steps: Value| json!({ "call": "script.play", "body": { "steps": steps } });
+        let pay = nested(json!([
+            { "leave": "script.spend", "amount": DOLLAR, "as": "p", "pays": ["credit", "wallet"] }, { "capture": "p", "amount": DOLLAR },
+        ]));
+        for (times, code) in [(1, "overloaded"), (2, "rate_limited")] {
+            let steps = json!([pay, nested(json!([{ "refuse": code }]))]);
+            let client = tenant.client.with("idempotency-key", code);
+            let first = play(&client, steps.clone());
+            let told = first.expect_error(409, "state_conflict");
+            assert_eq!(told["reason"], "EFFECT_WITHOUT_RECORD", "{first}");
+            assert!(told["message"].as_str().unwrap().contains("The script says so."), "{first}");
+            assert_eq!((first.header("x-should-retry"), first.header("retry-after")), (Some("false"), None), "{first}");
+            let again = play(&client, steps);
+            assert_eq!((again.status, again.header("idempotent-replayed")), (409, Some("true")), "{again}");
+            assert_eq!(credit(&tenant), (10 - times) * DOLLAR, "{code}");
+        }
+        // Where nothing was done before it, the client is told to try again, and nothing is kept.
+        let client = tenant.client.with("idempotency-key", "before");
+        for _ in 0..2 {
+            let told = play(&client, json!([nested(json!([{ "refuse": "overloaded" }]))]));
+            told.expect_error(503, "overloaded");
+            assert_eq!((told.header("x-should-retry"), told.header("idempotent-replayed")), (Some("true"), None), "{told}");
+        }
+        world.books_agree();
+    }
+
     fn who_is_pinned_spends_credit_only_where_a_cap_stands_above(world: Builder::new().bare()) {
         let tenant = fund(world, 100_000);
         let agent = tenant.user("agent");

@@ -427,21 +427,44 @@ on_both! {
         let made = tenant.client.post("/v1/auth/keys", &json!({"name": "agent", "role": "viewer"})).expect(201);
         let key = made["key"].as_str().unwrap();
         let agent = tenant.client.bearer(key);
-        // A peer whose window lets nothing of its answer be written (RFC 9113, 6.5.2; RFC 7541, 6.2.2).
-        let text = |value: &str| [&[u8::try_from(value.len()).unwrap()], value.as_bytes()].concat();
         let path = "/v1/users?limit=100";
-        let fields = [
-            b"\x82\x86\x04".as_slice(), &text(path), b"\x01", &text("x"), b"\x0f\x08", &text(&format!("Bearer {key}")),
-        ];
-        let asks = h2_frame(1, 5, 1, &fields.concat());
-        let mut raw = Raw::connect(world.server().address()).unwrap();
-        assert!(raw.say(&[H2_PREFACE, &no_window(), &asks].concat()));
+        let raw = unread(world, path, key);
         until("its answer waits to be read", || gauge(world, "charter_answer_body_bytes") >= 100_000.0);
         let refused = agent.get(path);
         assert_eq!((refused.status, refused.header("retry-after")), (429, Some("1")), "{refused}");
         assert_eq!(tenant.client.get(path).expect(200)["users"].as_array().unwrap().len(), 5);
         drop(raw);
         until("its share is free", || agent.get(path).status == 200);
+    }
+}
+
+on_both! {
+    fn a_change_whose_answer_finds_no_room_is_not_made(world: little_room().bare()) {
+        world.install("script", &Artefacts::get().fixture("script"));
+        let tenant = world.register();
+        let play = |client: &Client, path: &str, steps: serde_json::Value| {
+            client.post(path, &json!({"steps": steps}))
+        };
+        let notes: Vec<_> =
+            (0..150).map(|n| json!({"note": "note", "slug": format!("{n:0480}")})).collect();
+        play(&tenant.client, "/v1/script", notes.into()).expect(200);
+        let made = tenant.client.post("/v1/auth/keys", &json!({"name": "agent", "role": "developer"})).expect(201);
+        let key = made["key"].as_str().unwrap();
+        let agent = tenant.client.bearer(key);
+        let raw = unread(world, "/v1/script/notes", key);
+        until("its answer waits to be read", || gauge(world, "charter_answer_body_bytes") >= 70_000.0);
+        let large = json!({"call": "script.notes"});
+        let refused = play(&agent, "/v1/script", json!([{"note": "made"}, large, large]));
+        assert_eq!((refused.status, refused.header("retry-after")), (429, Some("1")), "{refused:.300}");
+        let count = || play(&tenant.client, "/v1/script/peek", json!([{"count": "made"}])).expect(200)["seen"][0].clone();
+        assert_eq!(count(), 0);
+        // What was committed before is told of, and its answer is not.
+        let dropped = play(&agent, "/v1/script", json!([{"note": "made"}, {"checkpoint": 1}, large, large]));
+        assert_eq!(dropped.expect_error(409, "state_conflict")["reason"], "answer_dropped");
+        assert_eq!(count(), 1);
+        play(&agent, "/v1/script", json!([{"note": "made"}])).expect(200);
+        drop(raw);
+        until("its share is free", || play(&agent, "/v1/script", json!([large, large])).status == 200);
     }
 }
 
@@ -468,6 +491,24 @@ fn a_head_that_is_too_large_is_refused() {
         assert!(statuses(&heard).iter().all(|status| *status == 431), "{heard}");
     }
     world.anonymous().get("/health").expect(200);
+}
+
+/// Asks for a path as a peer whose window lets nothing of its answer be written (RFC 9113, 6.5.2;
+/// RFC 7541, 6.2.2).
+fn unread(world: &World, path: &str, key: &str) -> Raw {
+    let text = |value: &str| [&[u8::try_from(value.len()).unwrap()], value.as_bytes()].concat();
+    let fields = [
+        b"\x82\x86\x04".as_slice(),
+        &text(path),
+        b"\x01",
+        &text("x"),
+        b"\x0f\x08",
+        &text(&format!("Bearer {key}")),
+    ];
+    let asks = h2_frame(1, 5, 1, &fields.concat());
+    let mut raw = Raw::connect(world.server().address()).unwrap();
+    assert!(raw.say(&[H2_PREFACE, &no_window(), &asks].concat()));
+    raw
 }
 
 /// The first words of an HTTP/2 client (RFC 9113, 3.4).

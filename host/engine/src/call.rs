@@ -170,7 +170,8 @@ pub struct Ending<'a> {
     /// Whether [`Claiming::writes`] are already committed: the record is then replaced rather than
     /// inserted.
     pub claimed: bool,
-    /// Whether an effect has left the host, so that the outcome must be recorded whatever it is.
+    /// Whether an effect has left the host, so that the outcome must be recorded whatever it is. Of
+    /// a refusal: but for changes of other primitives that say that nothing was done.
     pub dispatched: bool,
 }
 

@@ -4,7 +4,7 @@
 //! Lives as long as one instance. The part that must survive to the next attempt (takes, the claim,
 //! whether anything left the host) is in [`Story`], which is handed on.
 
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
 use std::sync::{Arc, OnceLock};
 
 use charter_kernel::authority;
@@ -92,6 +92,9 @@ pub(crate) struct Story {
 pub(crate) struct Marks {
     /// Something left the host, or was committed: the guest is not run again.
     pub(crate) dispatched: AtomicBool,
+    /// How many effects stand, as far as anybody knows: a change of another primitive's that says
+    /// that nothing was done is none.
+    effects: AtomicU32,
     /// The idempotency claim is committed.
     pub(crate) claimed: tokio::sync::OnceCell<()>,
     /// Holds that leave was given for and that are not taken yet: with the request's own commit, or
@@ -110,6 +113,16 @@ impl Marks {
     }
     pub(crate) fn dispatch(&self) {
         self.dispatched.store(true, SeqCst);
+        self.effects.fetch_add(1, SeqCst);
+    }
+    /// One that was dispatched came to nothing, as its own refusal says. The guest is not run again
+    /// in any case.
+    pub(crate) fn deny_effect(&self) {
+        self.effects.fetch_sub(1, SeqCst);
+    }
+    /// Whether something may have been done, so that no refusal says otherwise.
+    pub(crate) fn has_acted(&self) -> bool {
+        self.effects.load(SeqCst) > 0
     }
     /// Whether holds may be taken later than they are asked for.
     pub(crate) fn defers(&self) -> bool {

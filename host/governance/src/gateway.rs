@@ -140,7 +140,11 @@ fn is_later(leave: &Leave) -> bool {
 /// Whether a conflict is about what the request itself was admitted under: then it begins from the
 /// top.
 fn is_callers(guards: &[Guard], keys: &[Key]) -> bool {
-    guards.iter().any(|guard| matches!(guard, Guard::Unchanged { key, .. } if keys.contains(key)))
+    let about = |guard: &Guard| match guard {
+        Guard::Unchanged { key, .. } | Guard::Inserted { key, .. } => keys.contains(key),
+        _ => false,
+    };
+    guards.iter().any(about)
 }
 
 /// The origin of a request for leave: a call that can be made again, one that is, or a job.

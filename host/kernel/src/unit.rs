@@ -192,6 +192,15 @@ pub enum Guard {
         /// Its version when read.
         version: u64,
     },
+    /// The row is the one that was inserted then: one that was removed and inserted anew, whose
+    /// version starts at 1 again, is not taken for it. Beside [`Guard::Unchanged`], for what can come
+    /// again under its key (a membership). Several units may hold it at once. Broken: conflict.
+    Inserted {
+        /// The row.
+        key: Key,
+        /// When it was inserted, as it was read.
+        at: Instant,
+    },
     /// The row is the very one that was read: its stamp is given by each write and never again, so
     /// that a row removed and inserted anew, whose version starts at 1 again, is not taken for the
     /// old one. Broken: conflict. `Txn` records this one.

@@ -117,8 +117,36 @@ pub struct SessionRecord {
     pub expires_at: Instant,
     /// The row's id.
     pub digest: String,
-    /// The version of the membership that the role is of.
-    pub membership: u64,
+    /// The membership that the role is of.
+    pub membership: Membership,
+}
+
+/// A person's membership of an organization, as it was read. A member who was removed and came back
+/// has another one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Membership {
+    /// The role in it.
+    pub role: Role,
+    /// Since when its row stands.
+    pub since: Instant,
+    /// The version of its row.
+    pub version: u64,
+}
+
+impl Membership {
+    fn of(member: &Member, row: &Row) -> Self {
+        Self { role: member.role, since: row.created_at, version: row.version }
+    }
+
+    /// Requires that the person is a member still: in the very membership that was read, and in its
+    /// role.
+    fn guards(self, member: Key) -> [Guard; 3] {
+        [
+            still_active(member.clone()),
+            Guard::Inserted { key: member.clone(), at: self.since },
+            require_version(member, self.version),
+        ]
+    }
 }
 
 impl SessionRecord {
@@ -135,7 +163,7 @@ impl SessionRecord {
     pub fn guards(&self) -> Vec<Guard> {
         let mut guards = vec![still_active(Session::address(&self.digest))];
         let member = Member::address(&self.organization, &self.account);
-        guards.extend(guard_membership(member, self.membership));
+        guards.extend(self.membership.guards(member));
         guards
     }
 }
@@ -590,13 +618,13 @@ impl Directory {
             return Ok(None);
         }
         let address = Member::address(&session.organization, &session.account);
-        let membership = self.load(address, |member: Member, row| (member.role, row.version));
-        let Some((role, membership)) = membership.await? else { return Ok(None) };
+        let membership = self.load(address, |member: Member, row| Membership::of(&member, row));
+        let Some(membership) = membership.await? else { return Ok(None) };
         Ok(Some(SessionRecord {
             id: session.id,
             account: session.account,
             organization: session.organization,
-            role,
+            role: membership.role,
             csrf_token: csrf_token(token),
             expires_at: session.expires_at,
             digest: session.digest,
@@ -610,12 +638,12 @@ impl Directory {
         &self,
         organization: &OrganizationId,
         account: &str,
-    ) -> Result<Option<(Role, [Guard; 2])>, Unreadable> {
+    ) -> Result<Option<(Role, [Guard; 3])>, Unreadable> {
         let Some(account) = AccountId::parse(account) else { return Ok(None) };
         let address = Member::address(organization, &account);
-        let decode = |member: Member, row: &Row| (member.role, row.version);
+        let decode = |member: Member, row: &Row| Membership::of(&member, row);
         let found = self.load(address.clone(), decode).await?;
-        Ok(found.map(|(role, version)| (role, guard_membership(address, version))))
+        Ok(found.map(|membership| (membership.role, membership.guards(address))))
     }
 
     /// The role that an account had in an organization that it was a member of, at the end.
@@ -658,8 +686,8 @@ impl Directory {
     /// there anyway runs nothing before.
     ///
     /// # Errors
-    /// 401 where the credential was revoked, 503 where its person's role is another by now: what
-    /// was decided by it is to be decided anew.
+    /// 401 where the credential was revoked, 503 where its person's role or membership is another
+    /// by now: what was decided by it is to be decided anew.
     pub async fn require_credential(&self, guards: &[Guard]) -> Result<(), Refusal> {
         for guard in guards {
             match guard {
@@ -675,6 +703,11 @@ impl Directory {
                         return Err(Refusal::overloaded(1));
                     }
                 }
+                Guard::Inserted { key, at } => {
+                    if self.row(key).await?.map(|row| row.created_at) != Some(*at) {
+                        return Err(Refusal::overloaded(1));
+                    }
+                }
                 // No credential has others, and the commit asks in any case.
                 _ => {}
             }
@@ -685,11 +718,6 @@ impl Directory {
     async fn row(&self, key: &Key) -> Result<Option<Row>, Unreadable> {
         self.inner.store.begin("").get_relaxed(key).await.map_err(unreadable)
     }
-}
-
-/// Requires that a person is a member still, and in the role that was read.
-fn guard_membership(member: Key, version: u64) -> [Guard; 2] {
-    [still_active(member.clone()), require_version(member, version)]
 }
 
 /// The CSRF token of a session's cookie: only who holds the cookie can know it, and it need not be

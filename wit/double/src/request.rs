@@ -5,6 +5,7 @@
 
 use std::rc::Rc;
 
+use charter_kernel::authority::Class;
 use charter_kernel::governance::hold::Word;
 use charter_kernel::idempotency::Lineage;
 use charter_kernel::refusal::Failure;
@@ -88,6 +89,10 @@ impl Double {
         let operation = operation.ok_or_else(|| Failure::not_found("the operation"))?;
         let mut answer = self.answer_request(primitive, from, request, operation.mutates())?;
         if let AnswerBody::Job(id) = &answer.body {
+            if Class::of(&installed.manifest, operation) == Class::ProfileSecret {
+                let told = "an operation that shows a secret of a profile answers from the request itself, and by no job";
+                return Err(Failure::undeclared(told));
+            }
             answer.body = self.await_job(primitive, from, id)?;
         }
         let status = answer.status.unwrap_or(operation.status);

@@ -101,8 +101,7 @@ impl Double {
 fn retry_conflict<T>(world: &mut crate::world::World, work: Work) -> Next<T> {
     if work.story.is_dispatched {
         let told = "what the request read has changed after it had acted; its later documents were not written";
-        let reason = Some("EFFECT_WITHOUT_RECORD".into());
-        return refuse(world, work, Failure { reason, ..Failure::new("state_conflict", told) });
+        return refuse(world, work, Failure::effect_without_record("state_conflict", told));
     }
     if work.story.attempt > RERUNS_MAX {
         let told = "the request gave up after its re-runs all met a conflict";

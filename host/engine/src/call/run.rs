@@ -20,9 +20,9 @@ use super::attempt::{self, Ended};
 use super::{permits, unit};
 use crate::admission::{Tenant, Wish};
 use crate::answer::Outcome;
-use crate::call::{Call, EndingResult};
+use crate::call::{Call, EndingResult, Entry};
 use crate::component::Component;
-use crate::failure::{failure, rule};
+use crate::failure::rule;
 use crate::shared::Shared;
 use crate::state::{Abort, Story, TakeRecord};
 use crate::stats::{OutcomeClass, PrimitiveStats};
@@ -101,12 +101,6 @@ fn class(outcome: &Outcome) -> OutcomeClass {
         Outcome::ClientGone => OutcomeClass::ClientGone,
         Outcome::Restart | Outcome::Inactive | Outcome::Unavailable { .. } => OutcomeClass::Other,
     }
-}
-
-/// Something has left the host or was committed, and the rest was not: nothing that a client could
-/// take for "try again".
-fn effect_without_record(code: &str, message: &str) -> Failure {
-    Failure { reason: Some("EFFECT_WITHOUT_RECORD".into()), ..failure(code, message) }
 }
 
 /// One call under way.
@@ -270,7 +264,7 @@ impl Run {
             Ended::Deadline => {
                 let late = match self.story.marks.is_dispatched() {
                     // A 504 says that provably nothing was done.
-                    true => Outcome::Refused(effect_without_record(
+                    true => Outcome::Refused(Failure::effect_without_record(
                         "internal_error",
                         "the request ran out of time after it had acted",
                     )),
@@ -286,7 +280,7 @@ impl Run {
             }
             Ended::Cut if self.story.marks.is_dispatched() => {
                 let what = "the host stopped while the request ran and had acted; its later documents were not written";
-                let failure = effect_without_record("internal_error", what);
+                let failure = Failure::effect_without_record("internal_error", what);
                 return self.refuse(failure, Vec::new()).await;
             }
             Ended::Cut => Outcome::Unavailable { retry_after_s: 1 },
@@ -336,11 +330,13 @@ impl Run {
             // the guest's documents.
             Abort::Restart | Abort::Inactive | Abort::Conflict(_) => {
                 let what = "what the request read has changed after it had acted; its later documents were not written";
-                self.refuse(effect_without_record("state_conflict", what), Vec::new()).await
+                self.refuse(Failure::effect_without_record("state_conflict", what), Vec::new())
+                    .await
             }
             Abort::Unavailable(_) => {
                 let what = "the request had acted, and what it did could not be recorded; its later documents were not written";
-                self.refuse(effect_without_record("internal_error", what), Vec::new()).await
+                self.refuse(Failure::effect_without_record("internal_error", what), Vec::new())
+                    .await
             }
         }
     }
@@ -367,6 +363,14 @@ impl Run {
 
     /// Documents roll back; the facts and what the pipeline adds are committed.
     async fn refuse(&mut self, failure: Failure, facts: Vec<charter_kernel::unit::Fact>) -> Next {
+        let dispatched = self.story.marks.is_dispatched();
+        // A job is run again whatever its run says.
+        let failure = match &self.call.entry {
+            Entry::Handle(_) if self.story.marks.has_acted() => {
+                failure.after_effect(&self.component.manifest.errors)
+            }
+            _ => failure,
+        };
         let mut txn = self.shared.store.begin(self.call.scope.lane());
         if self.call.mutates {
             unit::arm(&mut txn, &self.call, &self.story.marks);
@@ -374,7 +378,6 @@ impl Run {
         for fact in facts {
             txn.fact(fact);
         }
-        let dispatched = self.story.marks.is_dispatched();
         Next::Over(
             match unit::commit(&self.call, &mut self.story, txn, EndingResult::Refused(&failure))
                 .await
@@ -426,7 +429,7 @@ impl Run {
         if self.story.marks.is_dispatched() {
             return self
                 .refuse(
-                    failure(
+                    Failure::effect_without_record(
                         "internal_error",
                         "a request that has acted cannot wait to be run again",
                     ),

@@ -56,6 +56,7 @@ fn is_callers(call: &Call, keys: &[Key]) -> bool {
     let about = |guard: &Guard| match guard {
         Guard::Version { key, .. }
         | Guard::Unchanged { key, .. }
+        | Guard::Inserted { key, .. }
         | Guard::Stamp { key, .. }
         | Guard::Entry { key, .. }
         | Guard::Lease { key, .. } => keys.contains(key),
@@ -127,8 +128,11 @@ pub(super) async fn commit(
     let now = txn.store().now();
     let mut untaken = marks.untaken.lock().await;
     permits::settle(&story.permits, &untaken, &mut txn, answered, story.attempt, now);
-    let ending =
-        Ending { result, claimed: marks.claimed.initialized(), dispatched: marks.is_dispatched() };
+    let dispatched = match result {
+        EndingResult::Refused(_) => marks.has_acted(),
+        _ => marks.is_dispatched(),
+    };
+    let ending = Ending { result, claimed: marks.claimed.initialized(), dispatched };
     call.finish.finish(&mut txn, ending).await;
     if txn.unit().is_empty() {
         return Ok(());

@@ -1,6 +1,7 @@
 //! A call and its answer across the interface: what the guest is told of its caller, and what its
 //! answer may be.
 
+use charter_kernel::authority::Class;
 use charter_kernel::scope::Scope;
 use serde_json::json;
 
@@ -68,6 +69,16 @@ impl Work {
             known.status == status || known.answers.contains_key(&status.to_string())
         })
     }
+
+    /// Whether an answer of the operation that is called shows a secret.
+    fn shows_secret(&self) -> bool {
+        match &self.call.entry {
+            Entry::Handle(request) => {
+                self.component.class(&request.operation) == Class::ProfileSecret
+            }
+            Entry::React(_) => false,
+        }
+    }
 }
 
 /// The kinds of answer.
@@ -127,6 +138,12 @@ pub(super) fn check_answer(work: &Work, answer: bindings::Answer) -> Result<Said
             AnswerBody::Bytes { content_type, bytes: bytes.into() }
         }
         Body::Blob(key) => AnswerBody::Blob(key),
+        // A job keeps its result, and shows it to others than who asked for the secret.
+        Body::Job(_) if work.shows_secret() => {
+            return Err("the answer is a job's, and the operation shows a secret of a profile: \
+                 answer it from the request itself, and leave to the job what is no secret"
+                .into());
+        }
         Body::Job(id) => AnswerBody::Job(id),
         Body::Follow((log, after)) => {
             AnswerBody::Follow { log: work.log(&log).map_err(|failure| failure.message)?, after }

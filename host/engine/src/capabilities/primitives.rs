@@ -68,7 +68,13 @@ impl Host for State {
                 .unwrap_or(u32::MAX),
             repeatable: work.call.gateway.as_ref().is_some_and(|gateway| gateway.is_repeatable()),
         };
-        let reply = host.call(nested).await?;
+        let reply = match host.call(nested).await {
+            Err(refused) if mutates && refused.denies_effect() => {
+                self.work()?.story.marks.deny_effect();
+                return Err(refused.into());
+            }
+            reply => reply?,
+        };
         // The call's effects stand; only the answer has no room.
         self.hold(reply.body.len())?;
         Ok(Reply { status: reply.status, body: reply.body })

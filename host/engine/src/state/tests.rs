@@ -33,6 +33,19 @@ async fn a_claim_that_was_made_and_that_holds_are_taken_at_once_outlive_an_attem
     assert!(next.untaken.lock().await.is_empty());
 }
 
+#[test]
+fn an_effect_that_came_to_nothing_takes_back_itself_alone() {
+    let marks = Marks::default();
+    assert!(!marks.has_acted());
+    marks.dispatch();
+    marks.deny_effect();
+    assert_eq!((marks.has_acted(), marks.is_dispatched()), (false, true));
+    marks.dispatch();
+    marks.dispatch();
+    marks.deny_effect();
+    assert!(marks.has_acted());
+}
+
 #[tokio::test]
 async fn an_attempt_that_is_over_does_nothing_more() {
     let bed = Bed::new().await;

@@ -111,6 +111,31 @@ async fn each_end_is_recorded_once_with_what_went_before_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_refusal_after_an_effect_asks_nobody_to_send_the_request_again() {
+    let stage = Stage::new().await;
+    let acts = [json!({ "fetch": "POST", "path": "/act" }), json!({ "checkpoint": 1 })];
+    for act in acts.into_iter().chain([json!({ "call": "other.echo" })]) {
+        for code in ["rate_limited", "overloaded", "deadline_exceeded", "request_timeout"] {
+            let refuse = json!({ "refuse": code });
+            let untouched = stage.play(json!([{ "fetch": "GET", "path": "/look" }, refuse])).await;
+            assert_eq!(refused(untouched), (code.to_owned(), "script".to_owned()), "{act}");
+            let (call, recorder) = with_key(json!([act, refuse]));
+            let Outcome::Refused(told) = stage.run(call).await else { panic!("{act}: {code}") };
+            assert_eq!(told.code, "state_conflict", "{act}");
+            assert_eq!(told.reason.as_deref(), Some("EFFECT_WITHOUT_RECORD"), "{act}");
+            assert!(told.message.contains("The script says so."), "{}", told.message);
+            let recorded = recorder.told.lock().unwrap().clone();
+            assert_eq!(recorded, [("refused state_conflict".to_owned(), true, true)], "{act}");
+            forget(&stage).await;
+        }
+        for code in ["not_found", "provider_error"] {
+            let told = refused(stage.play(json!([act, { "refuse": code }])).await);
+            assert_eq!(told, (code.to_owned(), "script".to_owned()), "{act}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_claim_whose_request_came_to_nothing_is_given_up() {
     let config = EngineConfig { reruns_max: 0, ..World::config() };
     let stage = Stage::with(config).await;

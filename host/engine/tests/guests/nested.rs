@@ -79,6 +79,17 @@ async fn a_change_inside_is_an_effect_and_a_read_is_none() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_change_inside_that_found_no_room_is_handed_on_where_nothing_else_was_done() {
+    let stage = Stage::new().await;
+    let full = || json!({ "call": "other.full" });
+    let told = async |steps| refused(stage.play(steps).await);
+    assert_eq!(told(json!([full()])).await.0, "overloaded");
+    let effect = ("state_conflict".to_owned(), "EFFECT_WITHOUT_RECORD".to_owned());
+    assert_eq!(told(json!([{ "call": "other.echo" }, full()])).await, effect);
+    assert_eq!(told(json!([{ "try": full() }, { "checkpoint": 1 }, full()])).await, effect);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn without_a_host_there_is_nobody_to_call() {
     let world = crate::World::new().await;
     let script = world.stage("script").await;

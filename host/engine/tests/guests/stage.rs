@@ -58,12 +58,13 @@ impl Host for Desk {
         async { Ok(json!([])) }.boxed()
     }
 
-    /// `other.echo` answers the body; anything else is refused.
+    /// `other.echo` answers the body, `other.full` has no room; anything else is refused.
     fn call(&self, nested: Nested) -> BoxFuture<'_, Result<Reply, Failure>> {
         let answer = match nested.operation.as_str() {
             "other.echo" | "other.read" => {
                 Ok(Reply { status: 201, body: nested.body.clone().unwrap_or("null".into()) })
             }
+            "other.full" => Err(failure("overloaded")),
             _ => Err(failure("state_conflict")),
         };
         self.nested.lock().unwrap().push(nested);

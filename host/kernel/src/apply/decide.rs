@@ -98,6 +98,11 @@ impl Deciding<'_> {
                         changed.insert(key.clone());
                     }
                 }
+                Guard::Inserted { key, at } => {
+                    if self.row(key).map(|row| row.created_at) != Some(*at) {
+                        changed.insert(key.clone());
+                    }
+                }
                 Guard::Stamp { key, stamp } => {
                     if self.find(key).map(|stored| stored.stamp) != Some(*stamp) {
                         changed.insert(key.clone());

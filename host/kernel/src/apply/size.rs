@@ -107,6 +107,7 @@ fn guard_fits(guard: &Guard) -> bool {
     match guard {
         Guard::Version { key, .. }
         | Guard::Unchanged { key, .. }
+        | Guard::Inserted { key, .. }
         | Guard::Stamp { key, .. }
         | Guard::Lease { key, .. } => key_fits(key),
         Guard::Entry { key, field, .. } => key_fits(key) && name_fits(field),

@@ -257,6 +257,7 @@ fn guard() -> impl Strategy<Value = Guard> {
         (0..5_u8, prop::option::of(1..3_u64))
             .prop_map(|(k, version)| Guard::Version { key: key(k), version }),
         (0..5_u8, 1..3_u64).prop_map(|(k, version)| Guard::Unchanged { key: key(k), version }),
+        (0..5_u8, 0..3_i64).prop_map(|(k, at)| Guard::Inserted { key: key(k), at: Instant(at) }),
         (0..5_u8, 1..6_u64).prop_map(|(k, stamp)| Guard::Stamp { key: key(k), stamp }),
         (0..6_u64).prop_map(|revision| Guard::Revision {
             reach: key(0).reach,

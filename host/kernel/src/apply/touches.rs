@@ -78,9 +78,9 @@ impl Touches {
     pub fn add(&mut self, unit: &Unit, numbered: bool) {
         for guard in &unit.guards {
             match guard {
-                Guard::Entry { key, .. } | Guard::Unchanged { key, .. } => {
-                    self.row(key, RowLock::Shared)
-                }
+                Guard::Entry { key, .. }
+                | Guard::Unchanged { key, .. }
+                | Guard::Inserted { key, .. } => self.row(key, RowLock::Shared),
                 Guard::Version { key, .. }
                 | Guard::Stamp { key, .. }
                 | Guard::Lease { key, .. } => self.row(key, RowLock::Alone),

@@ -51,7 +51,46 @@ impl Failure {
     pub fn not_found(what: &str) -> Self {
         Self::new("not_found", format!("{what} was not found"))
     }
+
+    /// Something has left the host or was committed, and the rest was not: nothing that a client
+    /// could take for "try again".
+    pub fn effect_without_record(code: &str, message: impl Into<String>) -> Self {
+        Self { reason: Some(EFFECT_WITHOUT_RECORD.into()), ..Self::new(code, message) }
+    }
+
+    /// Whether it says that provably nothing was done.
+    pub fn denies_effect(&self) -> bool {
+        let nothing =
+            [Code::RequestTimeout, Code::RateLimited, Code::Overloaded, Code::DeadlineExceeded];
+        Code::parse(&self.code).is_some_and(|code| nothing.contains(&code))
+    }
+
+    /// The failure of a request that has acted. One that would ask its client to send the request
+    /// again says instead that it has acted, because the same request would act twice. A provider's
+    /// failure stays as it is: it never says that nothing was done.
+    #[must_use]
+    pub fn after_effect(self, declared: &[ErrorCode]) -> Self {
+        let asks_again =
+            |refusal: Refusal| refusal.code != Code::ProviderError && refusal.should_retry();
+        if !Refusal::guest(self.clone(), declared).is_some_and(asks_again) {
+            return self;
+        }
+        let message = format!(
+            "the request had acted when it was refused, and its later documents were not written; \
+             it was refused with {}: {}",
+            self.code, self.message
+        );
+        Self {
+            hint: Some("read what is there; do not send the request again".into()),
+            param: self.param,
+            details: self.details,
+            ..Self::effect_without_record("state_conflict", message)
+        }
+    }
 }
+
+/// The reason of a failure after an effect.
+const EFFECT_WITHOUT_RECORD: &str = "EFFECT_WITHOUT_RECORD";
 
 /// A code of a primitive's own, with its status.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -205,6 +244,39 @@ mod tests {
         let refusal = Refusal::guest(failure("mailbox_full"), &declared()).unwrap();
         assert_eq!(refusal.row(Catalogue::Typed), ("mailbox_full", 409));
         assert!(!refusal.should_retry());
+    }
+
+    #[test]
+    fn after_an_effect_no_failure_asks_its_client_to_send_the_request_again() {
+        let mut errors = declared();
+        errors.push(serde_json::from_value(json!({"code": "queue_full", "status": 429})).unwrap());
+        for code in [
+            "rate_limited",
+            "overloaded",
+            "deadline_exceeded",
+            "request_timeout",
+            "job_not_ready",
+            "compliance_pending",
+            "queue_full",
+        ] {
+            let asked = Failure {
+                retry_after_seconds: Some(3),
+                details: Some("{\"rate\":\"send\"}".into()),
+                ..failure(code)
+            };
+            assert!(Refusal::guest(asked.clone(), &errors).unwrap().should_retry(), "{code}");
+            let told = Refusal::guest(asked.after_effect(&errors), &errors).unwrap();
+            assert_eq!((told.code, told.should_retry()), (Code::StateConflict, false), "{code}");
+            assert_eq!(told.reason.as_deref(), Some("EFFECT_WITHOUT_RECORD"), "{code}");
+            assert!(told.message.ends_with(&format!("{code}: m")), "{}", told.message);
+            assert_eq!(told.retry_after_seconds, None, "{code}");
+            assert_eq!(told.details["rate"], "send", "{code}");
+        }
+        for code in
+            ["not_found", "state_conflict", "mailbox_full", "provider_error", "nobody_knows"]
+        {
+            assert_eq!(failure(code).after_effect(&errors), failure(code));
+        }
     }
 
     #[test]

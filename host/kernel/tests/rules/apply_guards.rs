@@ -37,6 +37,19 @@ fn a_row_that_others_hold_too_is_unchanged_or_in_conflict() {
 }
 
 #[test]
+fn a_row_that_was_removed_and_inserted_again_is_another_whatever_its_version() {
+    let mut database = database();
+    let guard = |id: &str| Guard::Inserted { key: key(id), at: NOW };
+    database.run(vec![put("a", "{\"n\":2}")]).unwrap();
+    assert_eq!(database.admits(guard("a")), Ok(()), "a change makes it no other");
+    database.run(vec![Write::Remove { key: key("a"), expected: None }]).unwrap();
+    assert_eq!(database.admits(guard("a")), conflict("a"));
+    let at = Some(NOW.plus_ms(-1));
+    database.commit(Unit { at, ..unit(vec![insert("a", "{}")]) }).unwrap();
+    assert_eq!(database.admits(guard("a")), conflict("a"));
+}
+
+#[test]
 fn a_stamp_tells_a_row_from_one_that_was_made_anew_under_its_key() {
     let mut database = database();
     let stamp = database.rows[&key("a")].stamp;

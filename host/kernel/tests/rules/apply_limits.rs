@@ -106,6 +106,7 @@ fn guards(text: &str) -> Vec<Guard> {
     vec![
         Guard::Version { key: key.clone(), version: None },
         Guard::Unchanged { key: key.clone(), version: 1 },
+        Guard::Inserted { key: key.clone(), at: NOW },
         Guard::Stamp { key: key.clone(), stamp: 1 },
         Guard::Lease { key: key.clone(), token: "t".into() },
         Guard::Entry { key, field: "f".into(), value: "v".into() },

@@ -29,6 +29,7 @@ fn what_many_are_admitted_under_is_shared_and_what_was_read_for_oneself_is_not()
     let table = [
         (entry, RowLock::Shared),
         (Guard::Unchanged { key: key(), version: 1 }, RowLock::Shared),
+        (Guard::Inserted { key: key(), at: NOW }, RowLock::Shared),
         (Guard::Version { key: key(), version: None }, RowLock::Alone),
         (Guard::Stamp { key: key(), stamp: 1 }, RowLock::Alone),
         (Guard::Lease { key: key(), token: "t".into() }, RowLock::Alone),

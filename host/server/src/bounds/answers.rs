@@ -216,7 +216,7 @@ mod tests {
     use charter_kernel::id::{AccountId, OrganizationId, SessionId};
     use charter_kernel::role::Role;
     use charter_kernel::time::Instant;
-    use charter_tenancy::directory::SessionRecord;
+    use charter_tenancy::directory::{Membership, SessionRecord};
     use charter_tenancy::secret::Plain;
 
     use super::*;
@@ -243,7 +243,7 @@ mod tests {
             csrf_token: Plain::from_client("token"),
             expires_at: now,
             digest: String::new(),
-            membership: 1,
+            membership: Membership { role: Role::Owner, since: now, version: 1 },
         }))
     }
 

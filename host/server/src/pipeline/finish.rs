@@ -138,9 +138,9 @@ impl Finisher {
         let refusal = answer::word_failure(&self.served, failure);
         let answered = respond::render_refusal(&self.wording, &refusal);
         let status = answered.status.as_u16();
-        if let Some(run) =
-            self.approved.as_ref().filter(|_| !refusal.should_retry() || ending.dispatched)
-        {
+        // A run that was claimed is not made again.
+        let is_over = !refusal.should_retry() || ending.dispatched || ending.claimed;
+        if let Some(run) = self.approved.as_ref().filter(|_| is_over) {
             if let Err(error) = approvals::release(txn, &run.approval, txn.store().now()).await {
                 tracing::warn!(
                     message = error.message,

@@ -19,7 +19,10 @@ pub fn is_of_admission(rejection: &Rejection, standing: &[Guard], claim: Option<
 
 /// Whether a conflict is about what a guard of ours has read.
 fn concerns(guard: &Guard, keys: &[Key]) -> bool {
-    matches!(guard, Guard::Unchanged { key, .. } if keys.contains(key))
+    matches!(
+        guard,
+        Guard::Unchanged { key, .. } | Guard::Inserted { key, .. } if keys.contains(key)
+    )
 }
 
 /// Whether a refusal is about what a guard of ours requires: the credential, or who it acts for. A

@@ -12,7 +12,7 @@ use charter_kernel::id::{AccountId, InvitationId, KeyId, OrganizationId, Session
 use charter_kernel::refusal::{Code, Refusal};
 use charter_kernel::role::Role;
 use charter_kernel::time::{Clock, Instant};
-use charter_tenancy::directory::{KeyRecord, SessionRecord};
+use charter_tenancy::directory::{KeyRecord, Membership, SessionRecord};
 use charter_tenancy::identity::Identity;
 use charter_tenancy::place::Named;
 use charter_tenancy::records::Record as _;
@@ -116,7 +116,7 @@ impl Bed {
             csrf_token: Plain::from_client("t"),
             expires_at: NOW.plus_ms(1),
             digest: "none".into(),
-            membership: 1,
+            membership: Membership { role: Role::Owner, since: NOW, version: 1 },
         }
     }
 

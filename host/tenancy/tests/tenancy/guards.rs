@@ -7,6 +7,7 @@ use charter_kernel::unit::{Guard, Key, Reach, Space};
 use charter_tenancy::records::Record as _;
 use charter_tenancy::records::key::ApiKey;
 use charter_tenancy::records::kit::StoredKit;
+use charter_tenancy::records::member::Member;
 use charter_tenancy::records::organization::{Loosening, Organization};
 use charter_tenancy::records::project::Project;
 use charter_tenancy::records::session::Session;
@@ -23,6 +24,15 @@ async fn commits(bed: &Bed, guards: Vec<Guard>) -> bool {
         .unwrap();
     guards.into_iter().for_each(|guard| txn.guard(guard));
     txn.commit().await.is_ok()
+}
+
+/// Removes a member and lets them in again: the row begins at its first version anew.
+async fn come_back(bed: &Bed, member: &Member) {
+    bed.remove(&member.key()).await;
+    bed.clock.forward_ms(1_000);
+    bed.put(member).await;
+    let row = bed.store.get(&member.key()).await.unwrap().unwrap();
+    assert_eq!(row.version, 1, "as the row that was removed");
 }
 
 async fn key_of(bed: &Bed, house: &House) -> (ApiKey, ApiKey, Vec<Guard>) {
@@ -48,7 +58,7 @@ async fn a_mutation_by_a_key_needs_the_key_and_its_makers_at_its_commit() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_mutation_by_a_session_needs_the_session_and_the_membership_as_it_was() {
-    for change in ["none", "signed out", "demoted", "removed"] {
+    for change in ["none", "signed out", "demoted", "removed", "came back"] {
         let bed = Bed::new().await;
         let house = bed.house().await;
         let organization = &house.organization.id;
@@ -60,6 +70,7 @@ async fn a_mutation_by_a_session_needs_the_session_and_the_membership_as_it_was(
             "signed out" => bed.remove(&Session::address(&session.digest)).await,
             "demoted" => bed.put(&member).await,
             "removed" => bed.remove(&member.key()).await,
+            "came back" => come_back(&bed, &member).await,
             _ => {}
         }
         assert_eq!(commits(&bed, found.guards()).await, change == "none", "{change}");
@@ -75,9 +86,13 @@ async fn begins(bed: &Bed, guards: &[Guard]) -> Result<(), &'static str> {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_change_inside_a_request_is_refused_once_its_credential_counts_otherwise() {
     let (revoked, anew) = (Err("unauthorized"), Err("overloaded"));
-    for (change, wanted) in
-        [("none", Ok(())), ("signed out", revoked), ("demoted", anew), ("removed", revoked)]
-    {
+    for (change, wanted) in [
+        ("none", Ok(())),
+        ("signed out", revoked),
+        ("demoted", anew),
+        ("removed", revoked),
+        ("came back", anew),
+    ] {
         let bed = Bed::new().await;
         let house = bed.house().await;
         let organization = &house.organization.id;
@@ -89,6 +104,7 @@ async fn a_change_inside_a_request_is_refused_once_its_credential_counts_otherwi
             "signed out" => bed.remove(&Session::address(&session.digest)).await,
             "demoted" => bed.put(&member).await,
             "removed" => bed.remove(&member.key()).await,
+            "came back" => come_back(&bed, &member).await,
             _ => {}
         }
         assert_eq!(begins(&bed, &found.guards()).await, wanted, "{change}");
@@ -103,9 +119,13 @@ async fn a_change_inside_a_request_is_refused_once_its_credential_counts_otherwi
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_session_asked_for_needs_the_membership_that_it_was_cut_by() {
-    for (change, stands) in
-        [("none", true), ("signed out", true), ("demoted", false), ("removed", false)]
-    {
+    for (change, stands) in [
+        ("none", true),
+        ("signed out", true),
+        ("demoted", false),
+        ("removed", false),
+        ("came back", false),
+    ] {
         let bed = Bed::new().await;
         let house = bed.house().await;
         let organization = &house.organization.id;
@@ -118,6 +138,7 @@ async fn what_a_session_asked_for_needs_the_membership_that_it_was_cut_by() {
             "signed out" => bed.remove(&Session::address(&session.digest)).await,
             "demoted" => bed.put(&member).await,
             "removed" => bed.remove(&member.key()).await,
+            "came back" => come_back(&bed, &member).await,
             _ => {}
         }
         assert_eq!(commits(&bed, left.guards).await, stands, "{change}");

@@ -43,6 +43,7 @@ async fn a_rejection_of_what_the_caller_gave_begins_from_the_top_and_of_the_gues
     let guards = vec![
         Guard::Version { key: row("version"), version: None },
         Guard::Unchanged { key: row("kit"), version: 1 },
+        Guard::Inserted { key: row("member"), at: charter_kernel::time::Instant(1) },
         Guard::Stamp { key: row("stamp"), stamp: 1 },
         entry("user"),
         lease,
@@ -55,6 +56,7 @@ async fn a_rejection_of_what_the_caller_gave_begins_from_the_top_and_of_the_gues
     for (rejection, abort) in [
         (conflict(&[row("version")]), Abort::Restart),
         (conflict(&[row("kit")]), Abort::Restart),
+        (conflict(&[row("member")]), Abort::Restart),
         (conflict(&[row("stamp")]), Abort::Restart),
         (conflict(&[row("user")]), Abort::Restart),
         (conflict(&[row("job")]), Abort::Restart),

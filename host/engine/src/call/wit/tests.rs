@@ -56,6 +56,20 @@ async fn an_answers_body_is_what_it_is_called_and_within_bounds() {
 }
 
 #[tokio::test]
+async fn an_answer_that_shows_a_secret_is_no_jobs() {
+    let mut bed = Bed::new().await;
+    let mut manifest = shop();
+    manifest["operations"][0]["authority"] = json!("profile_secret");
+    bed.beside(manifest);
+    let mut guest = bed.attempt(bed.call(user(3)));
+    let work = guest.work().unwrap();
+    let fault = check_answer(work, answer(Body::Job("j".into()))).err().unwrap_or_default();
+    assert!(fault.contains("answer it from the request itself"), "{fault}");
+    let shown = check_answer(work, answer(Body::Json("{}".into())));
+    assert!(matches!(shown, Ok(Said::Answer(_))), "the request itself shows it");
+}
+
+#[tokio::test]
 async fn a_followed_log_is_the_primitives_own_in_its_callers_reach() {
     let bed = Bed::new().await;
     let mut guest = bed.attempt(bed.call(user(3)));
