@@ -156,7 +156,7 @@ on_both! {
             assert_eq!((again.status, again.header("idempotent-replayed")), (409, Some("true")), "{again}");
             assert_eq!(credit(&tenant), (10 - times) * DOLLAR, "{code}");
         }
-        // Where nothing was done before it, the client is told to try again, and nothing is kept.
+        // The client is told to try again where nothing was done before it, and nothing is kept.
         let client = tenant.client.with("idempotency-key", "before");
         for _ in 0..2 {
             let told = play(&client, json!([nested(json!([{ "refuse": "overloaded" }]))]));

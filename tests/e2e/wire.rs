@@ -458,7 +458,7 @@ on_both! {
         assert_eq!((refused.status, refused.header("retry-after")), (429, Some("1")), "{refused:.300}");
         let count = || play(&tenant.client, "/v1/script/peek", json!([{"count": "made"}])).expect(200)["seen"][0].clone();
         assert_eq!(count(), 0);
-        // What was committed before is told of, and its answer is not.
+        // It is told of what was committed before, and its answer is dropped.
         let dropped = play(&agent, "/v1/script", json!([{"note": "made"}, {"checkpoint": 1}, large, large]));
         assert_eq!(dropped.expect_error(409, "state_conflict")["reason"], "answer_dropped");
         assert_eq!(count(), 1);
