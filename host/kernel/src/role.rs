@@ -26,11 +26,15 @@ pub enum Role {
     Owner,
 }
 
-const READS: u8 = 1;
-const WRITES: u8 = 2;
-const DECIDES: u8 = 4;
-const ADMINISTERS: u8 = 8;
-const OWNS: u8 = 16;
+/// One of the powers that a role is made of.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Power {
+    Read,
+    Write,
+    Decide,
+    Administer,
+    Own,
+}
 
 impl Role {
     /// All of them.
@@ -56,25 +60,25 @@ impl Role {
     /// Whether it may call an operation that needs `access`.
     pub fn allows(self, access: Access) -> bool {
         self.has(match access {
-            Access::Read => READS,
-            Access::Write => WRITES,
-            Access::Admin => ADMINISTERS,
+            Access::Read => Power::Read,
+            Access::Write => Power::Write,
+            Access::Admin => Power::Administer,
         })
     }
 
     /// Whether it may decide approvals. That the decider is a person is checked apart from this.
     pub fn decides(self) -> bool {
-        self.has(DECIDES)
+        self.has(Power::Decide)
     }
 
     /// Whether it may raise caps, grant leave, restore users and widen keys.
     pub fn loosens(self) -> bool {
-        self.has(ADMINISTERS)
+        self.has(Power::Administer)
     }
 
     /// Whether it may hand the organization over or delete it.
     pub fn owns(self) -> bool {
-        self.has(OWNS)
+        self.has(Power::Own)
     }
 
     /// Whether it may offer somebody a membership in this role: ownership is given by owners alone.
@@ -84,7 +88,7 @@ impl Role {
 
     /// Whether it has no power that `other` lacks: what a key's role must be to its maker's.
     pub fn no_higher_than(self, other: Role) -> bool {
-        self.powers() & !other.powers() == 0
+        self.powers().iter().all(|power| other.has(*power))
     }
 
     /// The widest role that has no power which either of the two lacks: every two have one, since
@@ -100,17 +104,18 @@ impl Role {
         }
     }
 
-    fn has(self, power: u8) -> bool {
-        self.powers() & power != 0
+    fn has(self, power: Power) -> bool {
+        self.powers().contains(&power)
     }
 
-    fn powers(self) -> u8 {
+    fn powers(self) -> &'static [Power] {
+        use Power::{Administer, Decide, Own, Read, Write};
         match self {
-            Role::Viewer => READS,
-            Role::Developer => READS | WRITES,
-            Role::Approver => READS | DECIDES,
-            Role::Admin => READS | WRITES | DECIDES | ADMINISTERS,
-            Role::Owner => READS | WRITES | DECIDES | ADMINISTERS | OWNS,
+            Role::Viewer => &[Read],
+            Role::Developer => &[Read, Write],
+            Role::Approver => &[Read, Decide],
+            Role::Admin => &[Read, Write, Decide, Administer],
+            Role::Owner => &[Read, Write, Decide, Administer, Own],
         }
     }
 }

@@ -447,6 +447,26 @@ mod tests {
     }
 
     #[test]
+    fn the_role_that_counts_is_the_credentials_unless_a_person_is_asked_for() {
+        let of = |kind, only| {
+            let actor = Principal::of(Actor::new(kind, "a"));
+            let principal = Principal { role: Some(Role::Admin), ..actor };
+            in_organization(principal).loosens_by_session(only).scope()
+        };
+        for (kind, only, power) in [
+            (ActorKind::Key, false, Role::Admin),
+            (ActorKind::Key, true, Role::Developer),
+            (ActorKind::Session, true, Role::Admin),
+            (ActorKind::Session, false, Role::Admin),
+        ] {
+            let scope = of(kind, only);
+            assert_eq!(scope.power(), Some(power), "{kind:?} {only}");
+            assert_eq!((scope.role(), scope.loosens_by_session()), (Some(Role::Admin), only));
+        }
+        assert_eq!(in_organization(key()).loosens_by_session(true).scope().power(), None);
+    }
+
+    #[test]
     fn what_the_host_does_later_has_no_power_that_who_asked_for_it_lacked() {
         let asked = |role| Principal { role, user: Some(user()), root: Some("a".into()), ..key() };
         let (developer, viewer) = (Some(Role::Developer), Some(Role::Viewer));
