@@ -157,6 +157,9 @@ pub struct JobRecord {
     /// Code and message of the last failure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<Value>,
+    /// Whether a run of it has failed after an effect.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub acted: bool,
     /// The approval that it waits by, or ran by last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub approval: Option<String>,

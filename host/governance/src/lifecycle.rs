@@ -409,6 +409,7 @@ impl Sent<'_> {
             note: None,
             result: None,
             error: None,
+            acted: false,
             approval: None,
             request: Some(self.request.to_owned()),
         };

@@ -14,7 +14,7 @@ mod guest;
 mod rest;
 
 pub use code::{Catalogue, Code};
-pub use guest::{Declared, ErrorCode, Failure};
+pub use guest::{Declared, EFFECT_WITHOUT_RECORD, ErrorCode, Failure};
 
 /// One refusal.
 #[derive(Clone, Debug, PartialEq)]

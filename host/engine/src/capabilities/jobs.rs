@@ -69,6 +69,7 @@ impl Work {
             note: None,
             result: None,
             error: None,
+            acted: false,
             approval: None,
             request: Some(self.call.request_id.clone()),
         })

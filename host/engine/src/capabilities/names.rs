@@ -130,6 +130,7 @@ impl Work {
             note: None,
             result: None,
             error: None,
+            acted: false,
             approval: None,
             request: Some(self.call.request_id.clone()),
         };

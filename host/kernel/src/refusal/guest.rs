@@ -90,7 +90,7 @@ impl Failure {
 }
 
 /// The reason of a failure after an effect.
-const EFFECT_WITHOUT_RECORD: &str = "EFFECT_WITHOUT_RECORD";
+pub const EFFECT_WITHOUT_RECORD: &str = "EFFECT_WITHOUT_RECORD";
 
 /// A code of a primitive's own, with its status.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -5,6 +5,8 @@
 //! says how it is made again where people are asked.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::SeqCst;
 
 use charter_adapters::public;
 use charter_engine::{Answer, Call, Claiming, Component, Entry, Finish, Outcome, Request, Signal};
@@ -107,6 +109,7 @@ pub async fn handle(
         page: validated.page().clone(),
         approved,
         room: way.room.filter(|_| mutates),
+        acted: AtomicBool::new(false),
         rendered: Default::default(),
     });
     let call = Call {
@@ -144,9 +147,12 @@ pub async fn handle(
         trail.outcome = Some(RequestOutcome::Shed);
         return Err(unread::refusal(full));
     }
-    let Some(answer) = answer::decide(app, trail, validated, served, outcome)? else {
-        return Ok(Ended::Again);
+    let decided = answer::decide(app, trail, validated, served, outcome);
+    let decided = match finisher.acted.load(SeqCst) {
+        true => decided.map_err(|refusal| refusal.reason(EFFECT_WITHOUT_RECORD)),
+        false => decided,
     };
+    let Some(answer) = decided? else { return Ok(Ended::Again) };
     // A read commits nothing, and so has no record.
     let rendered = rendered.unwrap_or_else(|| answer::render(operation, validated.page(), &answer));
     Ok(Ended::Answered(answer, rendered))

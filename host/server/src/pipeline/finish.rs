@@ -1,12 +1,14 @@
 //! The request's own part of a guest's commit, beside the guest's writes: the audit row and the
 //! idempotent answer.
 
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use charter_engine::{Answer, AnswerBody, Ending, EndingResult, Finish};
 use charter_governance::approvals::{self, Content, Run};
 use charter_kernel::authority::Class;
-use charter_kernel::refusal::{Failure, Refusal};
+use charter_kernel::refusal::{EFFECT_WITHOUT_RECORD, Failure, Refusal};
 use charter_registry::served::{Served, ServedOperation};
 use charter_store::{Store, Txn};
 use charter_tenancy::records::Record as _;
@@ -41,6 +43,8 @@ pub struct Finisher {
     pub approved: Option<Arc<Run>>,
     /// The room for the answer of a change, where it goes to a client.
     pub room: Option<Arc<AnswerRoom>>,
+    /// Set once it has failed after an effect.
+    pub acted: AtomicBool,
     /// The answer as its record has it, for who waits.
     pub rendered: Mutex<Option<Answered>>,
 }
@@ -63,10 +67,16 @@ impl Finish for Finisher {
                     return self.note_refusal(txn, ending, failure).await;
                 }
                 EndingResult::Trapped(_) | EndingResult::OutOfMemory => Refusal::internal(),
+                // That of a deadline says that nothing was done.
+                EndingResult::Deadline if ending.dispatched => Refusal::internal(),
                 EndingResult::Deadline => Refusal::deadline_exceeded(),
                 EndingResult::ClientGone => Refusal::internal().reason("client_gone"),
             };
-            self.note_failure(txn, ending, &failure);
+            let failure = match ending.dispatched {
+                true => failure.reason(EFFECT_WITHOUT_RECORD),
+                false => failure,
+            };
+            self.note_failure(txn, ending, &failure).await;
         })
     }
 
@@ -159,13 +169,15 @@ impl Finisher {
         }
     }
 
-    fn note_failure(&self, txn: &mut Txn, ending: Ending<'_>, refusal: &Refusal) {
-        if let Some(run) = self.approved.as_ref().filter(|_| ending.dispatched) {
-            run.end(txn, Err(refusal.to_rest()));
-        }
+    async fn note_failure(&self, txn: &mut Txn, ending: Ending<'_>, refusal: &Refusal) {
         self.audit(txn, refusal.status(self.wording.catalogue), Some(refusal));
-        let Some(claim) = self.claim.as_ref().filter(|_| ending.claimed) else { return };
-        if ending.dispatched { claim.in_doubt(txn) } else { claim.give_up(txn) }
+        if ending.dispatched {
+            self.acted.store(true, SeqCst);
+            self.approved.iter().for_each(|run| run.end(txn, Err(refusal.to_rest())));
+            self.keep(txn, ending, &respond::render_refusal(&self.wording, refusal)).await;
+        } else if ending.claimed {
+            self.claim.iter().for_each(|claim| claim.give_up(txn));
+        }
     }
 
     fn audit(&self, txn: &mut Txn, status: u16, refused: Option<&Refusal>) {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use charter_engine::job::{JobRecord, NEVER, jobs};
 use charter_engine::{Answer, AnswerBody, Claiming, Ending, EndingResult, Finish};
 use charter_governance::approvals::{Content, Run};
-use charter_kernel::refusal::{Code, Refusal};
+use charter_kernel::refusal::{Code, EFFECT_WITHOUT_RECORD, Refusal};
 use charter_kernel::unit::{Draft, Guard, Key, Row, Unit, Write};
 use charter_store::{Store, Txn};
 use futures::future::BoxFuture;
@@ -37,32 +37,49 @@ pub(super) enum By {
     Approval(Arc<Run>),
 }
 
+/// How a run ended.
+enum Ended<'a> {
+    Answered(Value),
+    /// With this failure, as records keep it; nothing was run.
+    Never(Value),
+    Failed(Ending<'a>),
+}
+
 impl Finish for Settling {
     fn finish<'a>(&'a self, txn: &'a mut Txn, ending: Ending<'a>) -> BoxFuture<'a, ()> {
         Box::pin(async move {
-            let fail = |code, message: &str| Refusal::new(code, message);
-            let error = match ending.result {
-                EndingResult::Answered(answer) => {
-                    return self.settle(txn, Ok(result(answer))).await;
-                }
-                EndingResult::Refused(failure) => failure.to_rest(),
-                EndingResult::Trapped(incident) => {
-                    let failed = fail(Code::InternalError, "The component failed.");
-                    failed.detail("incident", incident).to_rest()
-                }
-                EndingResult::Deadline => {
-                    fail(Code::DeadlineExceeded, "The job took longer than it may.").to_rest()
-                }
-                EndingResult::OutOfMemory => {
-                    fail(Code::InternalError, "The component used more memory than it may.")
-                        .to_rest()
-                }
+            let ended = match ending.result {
+                EndingResult::Answered(answer) => Ended::Answered(result(answer)),
                 // Nobody waits for a job, so that nobody can leave; what waits for people is parked
                 // already.
                 EndingResult::ClientGone | EndingResult::Pending(_) => return,
+                _ => Ended::Failed(ending),
             };
-            self.settle(txn, Err(error)).await;
+            self.settle(txn, ended).await;
         })
+    }
+}
+
+/// The failure of a run, as records keep it. `acted`: no other run follows, and this or an earlier
+/// one had an effect, so that nobody is told that nothing was done.
+fn failure(result: EndingResult<'_>, acted: bool) -> Value {
+    let failed = |message: &str| {
+        let refusal = Refusal::new(Code::InternalError, message);
+        if acted { refusal.reason(EFFECT_WITHOUT_RECORD) } else { refusal }
+    };
+    match result {
+        EndingResult::Refused(failure) if acted => failure.clone().after_effect(&[]).to_rest(),
+        EndingResult::Refused(failure) => failure.to_rest(),
+        EndingResult::Trapped(incident) => {
+            failed("The component failed.").detail("incident", incident).to_rest()
+        }
+        EndingResult::Deadline if acted => {
+            failed("The job took longer than it may, and had acted.").to_rest()
+        }
+        EndingResult::Deadline => {
+            Refusal::new(Code::DeadlineExceeded, "The job took longer than it may.").to_rest()
+        }
+        _ => failed("The component used more memory than it may.").to_rest(),
     }
 }
 
@@ -115,7 +132,7 @@ impl Settling {
     /// Settles it without a run.
     pub(super) async fn end(&self, ended: Result<Value, Value>) {
         let mut txn = self.store.begin("");
-        self.settle(&mut txn, ended).await;
+        self.settle(&mut txn, ended.map_or_else(Ended::Never, Ended::Answered)).await;
         self.commit(txn.into_unit()).await;
     }
 
@@ -143,10 +160,18 @@ impl Settling {
     }
 
     /// Writes how the run ended, under its fence.
-    async fn settle(&self, txn: &mut Txn, ended: Result<Value, Value>) {
+    async fn settle(&self, txn: &mut Txn, ended: Ended<'_>) {
         let Some((row, mut record)) = self.read(txn).await else { return };
         let now = self.store.now();
-        let again = ended.is_err() && self.attempt < record.attempts_max;
+        let again = !matches!(ended, Ended::Answered(_)) && self.attempt < record.attempts_max;
+        record.acted |= matches!(ended, Ended::Failed(ending) if ending.dispatched);
+        // The end of an approved run is told, whatever follows.
+        let acted = record.acted && (!again || matches!(self.by, By::Approval(_)));
+        let ended = match ended {
+            Ended::Answered(result) => Ok(result),
+            Ended::Never(error) => Err(error),
+            Ended::Failed(ending) => Err(failure(ending.result, acted)),
+        };
         let due_at = if again { now.plus_ms(self.backoff()) } else { NEVER };
         match &self.by {
             By::Lease(token) => txn.release(&self.key, token, due_at),
