@@ -16,7 +16,7 @@ use crate::config::BODIES_SHARE;
 
 /// Bytes below which an answer costs no more than the request that it answers. Of such requests a
 /// connection of HTTP/2 has many at once, and each counts for this much there.
-const COUNTED_BYTES_MIN: usize = 4 << 10;
+pub const COUNTED_BYTES_MIN: usize = 4 << 10;
 /// Nobody is asked to read first while all that is unread is less than one of so many parts of the
 /// room.
 const QUIET_SHARE: usize = 32;

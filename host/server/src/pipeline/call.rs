@@ -14,7 +14,7 @@ use charter_governance::approvals::{self, Origin, Run};
 use charter_governance::gateway::CallGateway;
 use charter_kernel::idempotency::Lineage;
 use charter_kernel::manifest::CallLength;
-use charter_kernel::refusal::Refusal;
+use charter_kernel::refusal::{EFFECT_WITHOUT_RECORD, Refusal};
 use charter_registry::served::{BodyRule, Served, ServedOperation};
 use serde_json::{Map, Value};
 use tokio_util::sync::CancellationToken;

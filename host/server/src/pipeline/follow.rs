@@ -60,7 +60,8 @@ pub fn stream(
     let holder = Holder::of(caller.identity());
     let place = app.bounds.streams.take(caller.organization(), &holder).ok_or_else(|| {
         if is_made {
-            return unread::answer_dropped();
+            let refusal = unread::answer_dropped();
+            return refusal.hint("Close streams that are not read, and read what it made.");
         }
         Refusal::rate_limited(STREAMS_RETRY_S)
             .hint("Close streams that are not read before opening another.")

@@ -9,6 +9,7 @@ use super::matched::Matched;
 use super::respond::Answered;
 use super::trail::Trail;
 use crate::app::App;
+use crate::bounds::answers::COUNTED_BYTES_MIN;
 use crate::bounds::{self, room::Full};
 use crate::http::body::Body;
 
@@ -30,15 +31,19 @@ pub fn admit(app: &App, trail: &mut Trail, matched: &Matched) -> Result<(), Refu
 /// again, by its key if it was kept.
 ///
 /// # Errors
-/// As [`admit`]; 409 `answer_dropped` for the answer of a change that was made.
+/// As [`admit`]; 409 `answer_dropped` for the large answer of a change that was made.
 pub fn hold(trail: &Trail, answered: Answered) -> Result<Answered, Refusal> {
     let (Some(room), Some(bytes)) = (&trail.room, answered.body.as_whole()) else {
         return Ok(answered);
     };
-    let held = room.hold(bytes.len()).map_err(|full| match trail.mutates {
-        true if !answered.is_replayed() => answer_dropped(),
-        _ => refusal(full),
-    })?;
+    let is_made = trail.mutates && !answered.is_replayed();
+    let held = match room.hold(bytes.len()) {
+        // That a request waits for people, or why it was not made, is small and told in any case.
+        Err(_) if is_made && bytes.len() <= COUNTED_BYTES_MIN => None,
+        Err(_) if is_made => return Err(answer_dropped()),
+        Err(full) => return Err(refusal(full)),
+        Ok(held) => held,
+    };
     let Some(hold) = held else { return Ok(answered) };
     let body = Body::whole(bounds::keep(bytes.clone(), hold));
     Ok(Answered { body, ..answered })

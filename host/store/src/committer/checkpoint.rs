@@ -36,6 +36,9 @@ const LONG_PART: i64 = 4;
 const PASSES_MAX: u32 = 4;
 /// Has the committer wait for readers for no longer than so many milliseconds.
 const PATIENCE: &str = "PRAGMA busy_timeout = 5";
+/// The same for a log above [`LOG_BYTES_MAX`] that no reader from before keeps: a committer that is
+/// always at work gives its place up within that.
+const PATIENCE_IN_FLOOD: &str = "PRAGMA busy_timeout = 250";
 /// Looks between two attempts to begin the log anew, at the most: two seconds.
 const LOOKS_APART_MAX: u32 = 8;
 
@@ -147,7 +150,9 @@ impl Log {
                 return Ok(false);
             }
             if left <= left_max(bytes, pages) {
-                return self.begin_anew(connection, words).await;
+                let is_flood = bytes > LOG_BYTES_MAX && copied > reached;
+                let patience = if is_flood { PATIENCE_IN_FLOOD } else { PATIENCE };
+                return self.begin_anew(connection, (patience, words)).await;
             }
             self.flush()?;
             reached = copied;
@@ -169,13 +174,13 @@ impl Log {
     async fn begin_anew(
         &mut self,
         connection: &mut Connection,
-        words: &'static str,
+        (patience, words): (&'static str, &'static str),
     ) -> sqlx::Result<bool> {
         if self.pause > 0 {
             self.pause -= 1;
             return Ok(false);
         }
-        run(connection, PATIENCE).await?;
+        run(connection, patience).await?;
         let busy: i64 = query(words).fetch_one(&mut *connection).await?.try_get(0)?;
         if busy == 0 {
             self.apart = 1;
