@@ -438,6 +438,9 @@ on_both! {
         // A link for somebody else is asked for last: what was asked for before is over by then.
         world.anonymous().post("/v1/auth/link", &json!({ "email": tenant.email })).expect(202);
         relay.hears(&tenant.email, 2);
-        assert_eq!(relay.mails().len(), 3, "{:?}", relay.mails());
+        // The developer's invitation may be on its way before it is accepted.
+        let told = relay.mails().into_iter().flat_map(|mail| mail.to);
+        let told: Vec<_> = told.filter(|to| !to.starts_with("developer-")).collect();
+        assert_eq!(told.len(), 3, "{told:?}");
     }
 }
