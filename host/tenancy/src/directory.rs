@@ -689,27 +689,27 @@ impl Directory {
     /// 401 where the credential was revoked, 503 where its person's role or membership is another
     /// by now: what was decided by it is to be decided anew.
     pub async fn require_credential(&self, guards: &[Guard]) -> Result<(), Refusal> {
+        let revoked = || Refusal::unauthorized("The credential was revoked.");
         for guard in guards {
-            match guard {
+            let (holds, refusal) = match guard {
                 Guard::Entry { key, field, value } => {
                     let has =
                         |row: Row| row.index.iter().any(|(at, is)| at == field && is == value);
-                    if !self.row(key).await?.is_some_and(has) {
-                        return Err(Refusal::unauthorized("The credential was revoked."));
-                    }
+                    (self.row(key).await?.is_some_and(has), revoked())
                 }
                 Guard::Unchanged { key, version } => {
-                    if self.row(key).await?.map(|row| row.version) != Some(*version) {
-                        return Err(Refusal::overloaded(1));
-                    }
+                    let row = self.row(key).await?;
+                    (row.is_some_and(|row| row.version == *version), Refusal::overloaded(1))
                 }
                 Guard::Inserted { key, at } => {
-                    if self.row(key).await?.map(|row| row.created_at) != Some(*at) {
-                        return Err(Refusal::overloaded(1));
-                    }
+                    let row = self.row(key).await?;
+                    (row.is_some_and(|row| row.created_at == *at), Refusal::overloaded(1))
                 }
                 // No credential has others, and the commit asks in any case.
-                _ => {}
+                _ => continue,
+            };
+            if !holds {
+                return Err(refusal);
             }
         }
         Ok(())
