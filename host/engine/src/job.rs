@@ -85,6 +85,32 @@ impl Owner {
 }
 
 impl JobRecord {
+    /// A signal to a primitive that waits to be told: asked for by nobody, under no key, shown to
+    /// nobody, due at once.
+    pub fn of_signal(primitive: &str, signal: &str, owner: Owner, now: Instant) -> Self {
+        Self {
+            primitive: primitive.to_owned(),
+            signal: signal.to_owned(),
+            name: signal.to_owned(),
+            payload: Value::Null,
+            owner,
+            asked: None,
+            key: None,
+            attempts_max: 1,
+            deadline_ms: None,
+            public: false,
+            run_at: now,
+            state: "queued".into(),
+            fraction: None,
+            note: None,
+            result: None,
+            error: None,
+            acted: false,
+            approval: None,
+            request: None,
+        }
+    }
+
     /// The row's lease group while it waits or runs.
     pub fn group(&self) -> String {
         groups_of(&self.owner.organization) + &self.primitive

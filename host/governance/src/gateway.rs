@@ -140,11 +140,7 @@ fn is_later(leave: &Leave) -> bool {
 /// Whether a conflict is about what the request itself was admitted under: then it begins from the
 /// top.
 fn is_callers(guards: &[Guard], keys: &[Key]) -> bool {
-    let about = |guard: &Guard| match guard {
-        Guard::Unchanged { key, .. } | Guard::Inserted { key, .. } => keys.contains(key),
-        _ => false,
-    };
-    guards.iter().any(about)
+    guards.iter().any(|guard| guard.conflicts_on(keys))
 }
 
 /// The origin of a request for leave: a call that can be made again, one that is, or a job.

@@ -393,25 +393,10 @@ impl Sent<'_> {
 
     fn job(self, reach: &Reach) -> Result<(Key, Draft), Refusal> {
         let job = JobRecord {
-            primitive: self.primitive.to_owned(),
-            signal: self.kind.to_owned(),
-            name: self.kind.to_owned(),
             payload: self.payload,
-            owner: self.owner,
-            asked: None,
-            key: None,
             attempts_max: self.attempts,
-            deadline_ms: None,
-            public: false,
-            run_at: self.now,
-            state: "queued".into(),
-            fraction: None,
-            note: None,
-            result: None,
-            error: None,
-            acted: false,
-            approval: None,
             request: Some(self.request.to_owned()),
+            ..JobRecord::of_signal(self.primitive, self.kind, self.owner, self.now)
         };
         let id = uuid_v7(self.now, stored::random()?);
         let draft = Draft {

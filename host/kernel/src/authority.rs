@@ -127,6 +127,11 @@ impl Class {
         matches!(self, Self::OrganizationRead | Self::OrganizationChange)
     }
 
+    /// Whether its answers show a secret: nothing keeps them.
+    pub fn shows_secret(self) -> bool {
+        self == Self::ProfileSecret
+    }
+
     /// Whether it takes a credential that counts at the very moment, also where the host does later
     /// what was asked with it: what spends, binds or shows a secret.
     pub fn is_asked_anew(self) -> bool {

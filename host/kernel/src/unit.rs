@@ -248,6 +248,17 @@ pub enum Guard {
     },
 }
 
+impl Guard {
+    /// Whether a conflict about these rows is about a record that it requires as it was read:
+    /// whoever was admitted by that record is admitted anew.
+    pub fn conflicts_on(&self, keys: &[Key]) -> bool {
+        match self {
+            Self::Unchanged { key, .. } | Self::Inserted { key, .. } => keys.contains(key),
+            _ => false,
+        }
+    }
+}
+
 /// The address of a unique value: `space` is `<space>#<field>` for a declared unique field, or a
 /// space of names.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]

@@ -107,7 +107,7 @@ async fn fill_new(
         Err(error) => Err(error),
     };
     if filled.is_err() {
-        half.files().iter().for_each(|path| drop(std::fs::remove_file(path)));
+        let _ = half.remove();
     }
     filled
 }

@@ -130,10 +130,7 @@ impl Database {
         match std::fs::symlink_metadata(file) {
             Ok(_) => self.is_written().map(|()| true),
             Err(error) if error.kind() == ErrorKind::NotFound => {
-                // SQLite would read another's log into a new file.
-                if beside(file, "-wal").exists() {
-                    self.is_written()?;
-                }
+                self.has_no_log()?;
                 let half = beside(file, RESTORING);
                 if half.exists() {
                     return Err(OpenError::Configuration(format!(
@@ -172,15 +169,11 @@ impl Database {
     /// Removes what a restore that was killed has left. The process holds the folder.
     pub(crate) fn set_aside(&self) -> Result<Self, OpenError> {
         let Address::Sqlite { file, pages_max } = &self.address else { return Ok(self.clone()) };
-        // SQLite would read another's log into the restored file.
-        if beside(file, "-wal").exists() {
-            self.is_written()?;
-        }
-        let half = beside(file, RESTORING);
-        remove(&half)
-            .map_err(|source| OpenError::File { path: half.display().to_string(), source })?;
-        let address = Address::Sqlite { file: half, pages_max: *pages_max };
-        Ok(Self { address, dialect: self.dialect })
+        self.has_no_log()?;
+        let address = Address::Sqlite { file: beside(file, RESTORING), pages_max: *pages_max };
+        let half = Self { address, dialect: self.dialect };
+        half.remove()?;
+        Ok(half)
     }
 
     /// Gives an embedded database, which is whole and closed, the name of one that is not there.
@@ -193,6 +186,20 @@ impl Database {
             return Err(fault(std::io::Error::other(why)));
         }
         rename(from, to).map_err(fault)
+    }
+
+    /// Refuses a log without the embedded database's file: SQLite would read it into a new one.
+    fn has_no_log(&self) -> Result<(), OpenError> {
+        match self.file().is_some_and(|file| beside(file, "-wal").exists()) {
+            true => self.is_written(),
+            false => Ok(()),
+        }
+    }
+
+    /// Removes the embedded database, and what SQLite puts beside it, as far as they are there.
+    pub(crate) fn remove(&self) -> Result<(), OpenError> {
+        let Some(file) = self.file() else { return Ok(()) };
+        remove(file).map_err(|source| OpenError::File { path: file.display().to_string(), source })
     }
 
     /// Refuses an empty file, or none, in the place of the embedded database: a deployment that was

@@ -108,8 +108,6 @@ pub struct SessionRecord {
     pub account: AccountId,
     /// The organization that is selected.
     pub organization: OrganizationId,
-    /// The account's role there.
-    pub role: Role,
     /// The value that `X-Service-CSRF` must equal; compare in constant time
     /// ([`secret::Plain::is`]).
     pub csrf_token: Plain,
@@ -117,7 +115,7 @@ pub struct SessionRecord {
     pub expires_at: Instant,
     /// The row's id.
     pub digest: String,
-    /// The membership that the role is of.
+    /// The account's membership there, with its role.
     pub membership: Membership,
 }
 
@@ -153,7 +151,7 @@ impl SessionRecord {
     /// The principal that acts by it.
     pub fn principal(&self) -> Principal {
         Principal {
-            role: Some(self.role),
+            role: Some(self.membership.role),
             root: Some(self.account.to_string()),
             ..Principal::of(Actor::new(ActorKind::Session, self.id.as_str()))
         }
@@ -624,7 +622,6 @@ impl Directory {
             id: session.id,
             account: session.account,
             organization: session.organization,
-            role: membership.role,
             csrf_token: csrf_token(token),
             expires_at: session.expires_at,
             digest: session.digest,

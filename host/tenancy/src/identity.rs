@@ -36,7 +36,7 @@ impl Identity {
     pub fn role(&self) -> Option<Role> {
         match self {
             Self::Key(key) => Some(key.role),
-            Self::Session(session) => Some(session.role),
+            Self::Session(session) => Some(session.membership.role),
             Self::Anonymous | Self::Operator => None,
         }
     }

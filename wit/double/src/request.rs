@@ -89,7 +89,7 @@ impl Double {
         let operation = operation.ok_or_else(|| Failure::not_found("the operation"))?;
         let mut answer = self.answer_request(primitive, from, request, operation.mutates())?;
         if let AnswerBody::Job(id) = &answer.body {
-            if Class::of(&installed.manifest, operation) == Class::ProfileSecret {
+            if Class::of(&installed.manifest, operation).shows_secret() {
                 let told = "an operation that shows a secret of a profile answers from the request itself, and by no job";
                 return Err(Failure::undeclared(told));
             }

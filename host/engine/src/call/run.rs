@@ -263,11 +263,7 @@ impl Run {
                 .unwrap_or(Outcome::Trapped { id: id.clone() }),
             Ended::Deadline => {
                 let late = match self.story.marks.is_dispatched() {
-                    // A 504 says that provably nothing was done.
-                    true => Outcome::Refused(Failure::effect_without_record(
-                        "internal_error",
-                        "the request ran out of time after it had acted",
-                    )),
+                    true => Outcome::Refused(Failure::late_after_effect()),
                     false => Outcome::Deadline,
                 };
                 self.record(EndingResult::Deadline).await.unwrap_or(late)

@@ -1,7 +1,6 @@
 //! A call and its answer across the interface: what the guest is told of its caller, and what its
 //! answer may be.
 
-use charter_kernel::authority::Class;
 use charter_kernel::scope::Scope;
 use serde_json::json;
 
@@ -73,9 +72,7 @@ impl Work {
     /// Whether an answer of the operation that is called shows a secret.
     fn shows_secret(&self) -> bool {
         match &self.call.entry {
-            Entry::Handle(request) => {
-                self.component.class(&request.operation) == Class::ProfileSecret
-            }
+            Entry::Handle(request) => self.component.class(&request.operation).shows_secret(),
             Entry::React(_) => false,
         }
     }

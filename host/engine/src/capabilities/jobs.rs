@@ -46,17 +46,15 @@ impl Work {
             .into());
         }
         let scope = &self.call.scope;
+        let owner = Owner {
+            organization: scope.lane().to_owned(),
+            project: scope.project().map_or_else(String::new, |id| id.as_str().to_owned()),
+            user: scope.user().map(|id| id.as_str().to_owned()),
+            root: scope.principal().root.clone(),
+        };
         Ok(JobRecord {
-            primitive: self.component.manifest.name.clone(),
-            signal: "job".into(),
             name: job.name,
             payload: super::events::json("payload", &job.payload)?,
-            owner: Owner {
-                organization: scope.lane().to_owned(),
-                project: scope.project().map_or_else(String::new, |id| id.as_str().to_owned()),
-                user: scope.user().map(|id| id.as_str().to_owned()),
-                root: scope.principal().root.clone(),
-            },
             asked: Some(scope.principal().hand_on()),
             key: job.key,
             attempts_max: job.attempts_max.clamp(1, ATTEMPTS_MAX),
@@ -64,14 +62,8 @@ impl Work {
             public: job.public,
             // A moment without a timestamp could be written and never read again.
             run_at: Instant(job.run_at.unwrap_or(self.now.0)).clamp(Instant(0), Instant::LAST),
-            state: "queued".into(),
-            fraction: None,
-            note: None,
-            result: None,
-            error: None,
-            acted: false,
-            approval: None,
             request: Some(self.call.request_id.clone()),
+            ..JobRecord::of_signal(&self.component.manifest.name, "job", owner, self.now)
         })
     }
 

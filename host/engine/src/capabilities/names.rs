@@ -9,7 +9,7 @@ use crate::bindings::charter::primitive::names::Host;
 use crate::bindings::charter::primitive::types::Failure;
 use crate::failure::{failure, invalid, unread};
 use crate::hook::NAME;
-use crate::job::Owner;
+use crate::job::{JobRecord, Owner};
 use crate::state::{State, Work};
 
 /// Runs of a delivery.
@@ -112,27 +112,12 @@ impl Work {
         owner: Owner,
         attempts_max: u32,
     ) -> Result<String, Failure> {
-        let now = self.now;
-        let record = crate::job::JobRecord {
-            primitive: self.component.manifest.name.clone(),
-            signal: kind.into(),
+        let record = JobRecord {
             name: name.into(),
             payload,
-            owner,
-            asked: None,
-            key: None,
             attempts_max,
-            deadline_ms: None,
-            public: false,
-            run_at: now,
-            state: "queued".into(),
-            fraction: None,
-            note: None,
-            result: None,
-            error: None,
-            acted: false,
-            approval: None,
             request: Some(self.call.request_id.clone()),
+            ..JobRecord::of_signal(&self.component.manifest.name, kind, owner, self.now)
         };
         self.put_job(record).await
     }

@@ -58,6 +58,15 @@ impl Failure {
         Self { reason: Some(EFFECT_WITHOUT_RECORD.into()), ..Self::new(code, message) }
     }
 
+    /// The failure of a request that ran out of time after it had acted: a 504 says that provably
+    /// nothing was done.
+    pub fn late_after_effect() -> Self {
+        Self::effect_without_record(
+            "internal_error",
+            "the request ran out of time after it had acted",
+        )
+    }
+
     /// Whether it says that provably nothing was done.
     pub fn denies_effect(&self) -> bool {
         let nothing =

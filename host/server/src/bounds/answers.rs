@@ -59,8 +59,8 @@ pub struct AnswerRoom {
     identity: Identity,
     /// Whether it came over HTTP/2.
     http2: bool,
-    held: Mutex<Option<AnswerHold>>,
-    no_room: Mutex<Option<Full>>,
+    /// The room that was taken last, or why there was none.
+    taken: Mutex<Option<Result<AnswerHold, Full>>>,
 }
 
 impl Answers {
@@ -90,8 +90,7 @@ impl Answers {
             organization: organization.to_owned(),
             identity: identity.clone(),
             http2,
-            held: Mutex::default(),
-            no_room: Mutex::default(),
+            taken: Mutex::default(),
         })
     }
 
@@ -168,17 +167,18 @@ impl AnswerRoom {
     /// # Errors
     /// If there is none.
     pub fn take(&self, bytes: usize) -> Result<(), Full> {
-        let mut held = lock(&self.held);
-        *held = None;
+        let mut taken = lock(&self.taken);
+        *taken = None;
         let Some(bytes) = self.count(bytes) else { return Ok(()) };
-        let taken = self.answers.take(&self.organization, &Holder::of(&self.identity), bytes);
-        *held = Some(taken.inspect_err(|full| *lock(&self.no_room) = Some(*full))?);
-        Ok(())
+        let answer = self.answers.take(&self.organization, &Holder::of(&self.identity), bytes);
+        let full = answer.as_ref().err().copied();
+        *taken = Some(answer);
+        full.map_or(Ok(()), Err)
     }
 
-    /// Why there was no room, the last time that there was none.
+    /// Why nothing was taken the last time, if there was no room.
     pub fn no_room(&self) -> Option<Full> {
-        *lock(&self.no_room)
+        lock(&self.taken).as_ref()?.as_ref().err().copied()
     }
 
     /// The hold on the room for an answer of so many bytes: what was taken for it, else as much now.
@@ -187,11 +187,13 @@ impl AnswerRoom {
     /// # Errors
     /// If there is none.
     pub fn hold(&self, bytes: usize) -> Result<Option<AnswerHold>, Full> {
-        let is_taken = lock(&self.held).as_ref().map(|hold| hold.bytes) == self.count(bytes);
-        if !is_taken {
-            self.take(bytes)?;
+        let taken = lock(&self.taken).take().and_then(Result::ok);
+        if taken.as_ref().map(|hold| hold.bytes) == self.count(bytes) {
+            return Ok(taken);
         }
-        Ok(lock(&self.held).take())
+        drop(taken);
+        self.take(bytes)?;
+        lock(&self.taken).take().transpose()
     }
 
     /// The bytes that an answer counts for, where it counts at all.
@@ -239,7 +241,6 @@ mod tests {
             id: SessionId::new(now, [person; 10]),
             account: AccountId::new(now, [person; 10]),
             organization: OrganizationId::new(now, [9; 10]),
-            role: Role::Owner,
             csrf_token: Plain::from_client("token"),
             expires_at: now,
             digest: String::new(),

@@ -7,7 +7,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use charter_engine::{Answer, AnswerBody, Ending, EndingResult, Finish};
 use charter_governance::approvals::{self, Content, Run};
-use charter_kernel::authority::Class;
 use charter_kernel::refusal::{EFFECT_WITHOUT_RECORD, Failure, Refusal};
 use charter_registry::served::{Served, ServedOperation};
 use charter_store::{Store, Txn};
@@ -67,8 +66,9 @@ impl Finish for Finisher {
                     return self.note_refusal(txn, ending, failure).await;
                 }
                 EndingResult::Trapped(_) | EndingResult::OutOfMemory => Refusal::internal(),
-                // That of a deadline says that nothing was done.
-                EndingResult::Deadline if ending.dispatched => Refusal::internal(),
+                EndingResult::Deadline if ending.dispatched => {
+                    answer::word_failure(&self.served, &Failure::late_after_effect())
+                }
                 EndingResult::Deadline => Refusal::deadline_exceeded(),
                 EndingResult::ClientGone => Refusal::internal().reason("client_gone"),
             };
@@ -114,7 +114,7 @@ impl Finisher {
         self.keep(txn, ending, &answered).await;
         if let Some(run) = &self.approved {
             let content = match answered.body.as_whole() {
-                Some(body) if !self.shows_secret() => Content::Whole(body),
+                Some(body) if !self.operation.contract.class.shows_secret() => Content::Whole(body),
                 _ => Content::Withheld,
             };
             run.end(txn, Ok((answered.status.as_u16(), content)));
@@ -200,11 +200,6 @@ impl Finisher {
         }
     }
 
-    /// Whether an answer of the operation shows a secret: nothing keeps it.
-    fn shows_secret(&self) -> bool {
-        self.operation.contract.class == Class::ProfileSecret
-    }
-
     async fn keep(&self, txn: &mut Txn, ending: Ending<'_>, answered: &Answered) {
         let Some(claim) = &self.claim else { return };
         let job = match &ending.result {
@@ -217,7 +212,7 @@ impl Finisher {
             _ => None,
         };
         // That it waits for people is no secret, and what the key is answered by.
-        let is_secret = approval.is_none() && self.shows_secret();
+        let is_secret = approval.is_none() && self.operation.contract.class.shows_secret();
         let kept = Kept { status, headers: &answered.headers, body, job, approval, is_secret };
         if let Err(error) = claim.finish(&self.store, txn, kept, ending.claimed).await {
             // Without its record the effect could be repeated: the record stays in doubt instead.

@@ -11,18 +11,10 @@ pub fn is_of_admission(rejection: &Rejection, standing: &[Guard], claim: Option<
     match rejection {
         Rejection::Conflict { keys } => {
             claim.is_some_and(|key| keys.contains(key))
-                || standing.iter().any(|guard| concerns(guard, keys))
+                || standing.iter().any(|guard| guard.conflicts_on(keys))
         }
         Rejection::Refused(refused) => claim.is_some() && refused_row(refused) == claim,
     }
-}
-
-/// Whether a conflict is about what a guard of ours has read.
-fn concerns(guard: &Guard, keys: &[Key]) -> bool {
-    matches!(
-        guard,
-        Guard::Unchanged { key, .. } | Guard::Inserted { key, .. } if keys.contains(key)
-    )
 }
 
 /// Whether a refusal is about what a guard of ours requires: the credential, or who it acts for. A

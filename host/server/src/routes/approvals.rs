@@ -334,7 +334,7 @@ async fn decide(
     let person = Person {
         organization,
         account: session.account.as_str(),
-        role: session.role,
+        role: session.membership.role,
         via: "session",
     };
     let said =

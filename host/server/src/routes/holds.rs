@@ -236,7 +236,7 @@ fn over_held(over: OverCapture) -> Refusal {
 fn person(request: &HostRequest) -> Result<Person<'_>, Refusal> {
     let Identity::Session(session) = &request.identity else { return Err(Refusal::internal()) };
     let organization = &request.place()?.organization.id;
-    let (account, role) = (session.account.as_str(), session.role);
+    let (account, role) = (session.account.as_str(), session.membership.role);
     Ok(Person { organization, account, role, via: "session" })
 }
 

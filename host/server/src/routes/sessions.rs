@@ -242,7 +242,7 @@ pub async fn get_session(
     txn: &mut Txn,
 ) -> Result<Answer<SessionAnswer>, Refusal> {
     let session = of(request)?;
-    Ok(Answer::of(&describe(txn, session, &session.organization, session.role).await?))
+    Ok(Answer::of(&describe(txn, session, &session.organization, session.membership.role).await?))
 }
 
 /// Ends the session.

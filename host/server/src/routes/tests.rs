@@ -112,7 +112,6 @@ impl Bed {
             id: SessionId::new(NOW, [1; 10]),
             account: account.clone(),
             organization: organization.clone(),
-            role: Role::Owner,
             csrf_token: Plain::from_client("t"),
             expires_at: NOW.plus_ms(1),
             digest: "none".into(),

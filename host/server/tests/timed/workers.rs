@@ -38,6 +38,17 @@ impl Bed {
         self.store.commit(unit).await.expect("the store takes it");
     }
 
+    /// Begins to erase what a reach has, once those jobs are done: the erasure's row.
+    async fn erase(&self, reach: &Reach, told: &[&str]) -> Key {
+        let mut txn = self.store.begin(ORGANIZATION);
+        let told = told.iter().map(|id| (*id).to_owned()).collect();
+        lifecycle::erase(&mut txn, ORGANIZATION, reach, told, self.timed.now())
+            .await
+            .expect("an erasure is noted");
+        txn.commit().await.expect("and committed");
+        Key::new(&Reach::organization(ORGANIZATION), &Erasure::all(), reach.as_str())
+    }
+
     async fn is_there(&self, key: &Key) -> bool {
         self.store.get(key).await.expect("the store answers").is_some()
     }
@@ -113,13 +124,7 @@ async fn what_a_deleted_user_owned_goes_once_those_who_were_told_are_done() {
         told.to_string()
     };
     bed.commit(vec![put(job.clone(), &told("queued"))]).await;
-    let mut txn = bed.store.begin(ORGANIZATION);
-    let now = bed.timed.now();
-    lifecycle::erase(&mut txn, ORGANIZATION, &gone, vec!["told".into()], now)
-        .await
-        .expect("an erasure is noted");
-    txn.commit().await.expect("and committed");
-    let erasure = Key::new(&Reach::organization(ORGANIZATION), &Erasure::all(), gone.as_str());
+    let erasure = bed.erase(&gone, &["told"]).await;
     let before = bed.version(&erasure).await;
     until(&bed, "two looks at it", async || bed.version(&erasure).await >= before + 4).await;
     assert_eq!(bed.held(&gone).await, 450, "who was told still reads it");
@@ -183,13 +188,7 @@ async fn what_a_deleted_user_owned_stays_while_its_money_is_set_aside_and_the_ho
         transfer(&takings, &balance, 30, Phase::Reserve),
     ])
     .await;
-    let mut txn = bed.store.begin(ORGANIZATION);
-    let now = bed.timed.now();
-    lifecycle::erase(&mut txn, ORGANIZATION, &gone, Vec::new(), now)
-        .await
-        .expect("an erasure is noted");
-    txn.commit().await.expect("and committed");
-    let erasure = Key::new(&organization, &Erasure::all(), gone.as_str());
+    let erasure = bed.erase(&gone, &[]).await;
     let aside = async || {
         let row = bed.store.get(&erasure).await.expect("the store answers").expect("an erasure");
         let erasure = Erasure::read(&row).expect("it can be read");
@@ -259,15 +258,8 @@ async fn what_a_deleted_user_owned_stays_while_a_primitive_that_failed_holds_its
         transfer(&source, &of_another, 5),
     ])
     .await;
-    for (reach, told) in [(&rich, "told-of-rich"), (&poor, "told-of-poor")] {
-        let mut txn = bed.store.begin(ORGANIZATION);
-        let now = bed.timed.now();
-        lifecycle::erase(&mut txn, ORGANIZATION, reach, vec![told.into()], now)
-            .await
-            .expect("an erasure is noted");
-        txn.commit().await.expect("and committed");
-    }
-    let erasure = Key::new(&organization, &Erasure::all(), rich.as_str());
+    let erasure = bed.erase(&rich, &["told-of-rich"]).await;
+    bed.erase(&poor, &["told-of-poor"]).await;
     let due_at = async || {
         let row = bed.store.get(&erasure).await.expect("the store answers").expect("an erasure");
         Erasure::read(&row).expect("it can be read").failed.get("shelf").copied()

@@ -1,9 +1,12 @@
 //! The guards of a mutation at its commit: a credential, a user, a kit or a rule that changed
 //! meanwhile keeps it from being committed.
 
+use std::sync::Arc;
+
 use charter_kernel::kit::{Budget, Entry, Period};
 use charter_kernel::role::Role;
 use charter_kernel::unit::{Guard, Key, Reach, Space};
+use charter_tenancy::directory::SessionRecord;
 use charter_tenancy::records::Record as _;
 use charter_tenancy::records::key::ApiKey;
 use charter_tenancy::records::kit::StoredKit;
@@ -26,13 +29,39 @@ async fn commits(bed: &Bed, guards: Vec<Guard>) -> bool {
     txn.commit().await.is_ok()
 }
 
-/// Removes a member and lets them in again: the row begins at its first version anew.
-async fn come_back(bed: &Bed, member: &Member) {
-    bed.remove(&member.key()).await;
-    bed.clock.forward_ms(1_000);
-    bed.put(member).await;
-    let row = bed.store.get(&member.key()).await.unwrap().unwrap();
-    assert_eq!(row.version, 1, "as the row that was removed");
+/// An admin, and the session that is theirs.
+struct Admin {
+    /// The membership that another role takes.
+    demoted: Member,
+    found: Arc<SessionRecord>,
+}
+
+impl Admin {
+    async fn of(bed: &Bed) -> Self {
+        let organization = bed.house().await.organization.id;
+        let person = bed.member(&organization, Role::Admin).await;
+        let (cookie, _) = bed.sign_in(&person, &organization).await;
+        let found = bed.directory.session(cookie.reveal()).await.unwrap().unwrap();
+        Self { demoted: membership(&organization, &person, Role::Viewer), found }
+    }
+
+    /// The change by its name.
+    async fn meets(&self, bed: &Bed, change: &str) {
+        match change {
+            "none" => {}
+            "signed out" => bed.remove(&Session::address(&self.found.digest)).await,
+            "demoted" => bed.put(&self.demoted).await,
+            "removed" => bed.remove(&self.demoted.key()).await,
+            "came back" => {
+                bed.remove(&self.demoted.key()).await;
+                bed.clock.forward_ms(1_000);
+                bed.put(&self.demoted).await;
+                let row = bed.store.get(&self.demoted.key()).await.unwrap().unwrap();
+                assert_eq!(row.version, 1, "as the row that was removed");
+            }
+            _ => unreachable!("{change}"),
+        }
+    }
 }
 
 async fn key_of(bed: &Bed, house: &House) -> (ApiKey, ApiKey, Vec<Guard>) {
@@ -60,20 +89,9 @@ async fn a_mutation_by_a_key_needs_the_key_and_its_makers_at_its_commit() {
 async fn a_mutation_by_a_session_needs_the_session_and_the_membership_as_it_was() {
     for change in ["none", "signed out", "demoted", "removed", "came back"] {
         let bed = Bed::new().await;
-        let house = bed.house().await;
-        let organization = &house.organization.id;
-        let person = bed.member(organization, Role::Admin).await;
-        let (cookie, session) = bed.sign_in(&person, organization).await;
-        let found = bed.directory.session(cookie.reveal()).await.unwrap().unwrap();
-        let member = membership(organization, &person, Role::Viewer);
-        match change {
-            "signed out" => bed.remove(&Session::address(&session.digest)).await,
-            "demoted" => bed.put(&member).await,
-            "removed" => bed.remove(&member.key()).await,
-            "came back" => come_back(&bed, &member).await,
-            _ => {}
-        }
-        assert_eq!(commits(&bed, found.guards()).await, change == "none", "{change}");
+        let admin = Admin::of(&bed).await;
+        admin.meets(&bed, change).await;
+        assert_eq!(commits(&bed, admin.found.guards()).await, change == "none", "{change}");
     }
 }
 
@@ -94,20 +112,9 @@ async fn a_change_inside_a_request_is_refused_once_its_credential_counts_otherwi
         ("came back", anew),
     ] {
         let bed = Bed::new().await;
-        let house = bed.house().await;
-        let organization = &house.organization.id;
-        let person = bed.member(organization, Role::Admin).await;
-        let (cookie, session) = bed.sign_in(&person, organization).await;
-        let found = bed.directory.session(cookie.reveal()).await.unwrap().unwrap();
-        let member = membership(organization, &person, Role::Viewer);
-        match change {
-            "signed out" => bed.remove(&Session::address(&session.digest)).await,
-            "demoted" => bed.put(&member).await,
-            "removed" => bed.remove(&member.key()).await,
-            "came back" => come_back(&bed, &member).await,
-            _ => {}
-        }
-        assert_eq!(begins(&bed, &found.guards()).await, wanted, "{change}");
+        let admin = Admin::of(&bed).await;
+        admin.meets(&bed, change).await;
+        assert_eq!(begins(&bed, &admin.found.guards()).await, wanted, "{change}");
     }
     let bed = Bed::new().await;
     let house = bed.house().await;
@@ -127,20 +134,10 @@ async fn what_a_session_asked_for_needs_the_membership_that_it_was_cut_by() {
         ("came back", false),
     ] {
         let bed = Bed::new().await;
-        let house = bed.house().await;
-        let organization = &house.organization.id;
-        let person = bed.member(organization, Role::Admin).await;
-        let (cookie, session) = bed.sign_in(&person, organization).await;
-        let found = bed.directory.session(cookie.reveal()).await.unwrap().unwrap();
-        let left = bed.directory.cut(&found.principal(), organization).await.unwrap();
-        let member = membership(organization, &person, Role::Viewer);
-        match change {
-            "signed out" => bed.remove(&Session::address(&session.digest)).await,
-            "demoted" => bed.put(&member).await,
-            "removed" => bed.remove(&member.key()).await,
-            "came back" => come_back(&bed, &member).await,
-            _ => {}
-        }
+        let admin = Admin::of(&bed).await;
+        let left =
+            bed.directory.cut(&admin.found.principal(), &admin.found.organization).await.unwrap();
+        admin.meets(&bed, change).await;
         assert_eq!(commits(&bed, left.guards).await, stands, "{change}");
     }
 }

@@ -19,7 +19,7 @@ async fn a_session_is_its_cookies_with_the_role_that_its_person_has_now() {
     let (cookie, session) = bed.sign_in(&person, organization).await;
     let found = bed.directory.session(cookie.reveal()).await.unwrap().unwrap();
     assert_eq!((&found.id, &found.account), (&session.id, &person.id));
-    assert_eq!((found.role, &found.organization), (Role::Admin, organization));
+    assert_eq!((found.membership.role, &found.organization), (Role::Admin, organization));
     let asks = found.principal();
     assert_eq!(
         (asks.actor.kind, asks.actor.id.as_str()),
