@@ -4,7 +4,8 @@
 //! little take none where nobody else is near.
 //!
 //! Knows nothing of wasmtime. A turn lasts for one poll: until the guest yields, at most an epoch
-//! later, or waits in a host call. The expected cost of a call is the recent cost of calls of its
+//! later, or waits in a host call; and on for a wait in which a thread of this process works for it,
+//! and for the guest's end. The expected cost of a call is the recent cost of calls of its
 //! operation by its organization, so that short ones take turns too; a kind that nobody has seen
 //! yet counts as costly. Costs are the time for which a call keeps a thread of the runtime, be it
 //! in the guest or in the host.
@@ -16,6 +17,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use charter_store::at_work;
 use tokio::time::Instant;
 
 use crate::lobby::{Lobby, Seat, Waiter};
@@ -69,6 +71,8 @@ pub(crate) struct Turns {
     /// This call's part of the load.
     counted_us: u64,
     waiting: Option<Waiter>,
+    /// The turn of the last poll, where it lasts on.
+    kept: Option<Seat>,
 }
 
 /// The expected cost of a kind of call, after one more.
@@ -126,6 +130,7 @@ impl Fairness {
             spent: Duration::ZERO,
             counted_us,
             waiting: None,
+            kept: None,
         }
     }
 
@@ -158,17 +163,21 @@ impl Fairness {
 }
 
 impl Turns {
-    /// Polls the guest, in its turn where it has to have one.
+    /// Polls the guest, in its turn where it has to have one. The last turn ends with this value, so
+    /// that what the guest held is let go of in it.
     pub(crate) fn poll<F: Future>(
         &mut self,
         cx: &mut Context<'_>,
         guest: Pin<&mut F>,
     ) -> Poll<F::Output> {
-        let turn = ready!(self.turn(cx));
+        let turn = match self.kept.take() {
+            Some(turn) => Some(turn),
+            None => ready!(self.turn(cx)),
+        };
         let began = Instant::now();
-        let polled = guest.poll(cx);
+        let (polled, is_at_work) = at_work::poll(guest, cx);
         self.spend(began.elapsed());
-        drop(turn);
+        self.kept = turn.filter(|_| polled.is_ready() || is_at_work);
         polled
     }
 
@@ -220,6 +229,7 @@ impl Drop for Turns {
 
 #[cfg(test)]
 mod tests {
+    use std::pin::pin;
     use std::task::Waker;
 
     use proptest::prelude::*;
@@ -306,6 +316,31 @@ mod tests {
         drop(turn);
         let (second, other) = (calls[1].turn(&mut cx), calls[2].turn(&mut cx));
         assert!(second.is_pending() && other.is_ready());
+    }
+
+    #[test]
+    fn a_turn_lasts_on_while_a_thread_works_for_the_guest_and_until_its_end_is_done() {
+        let (fairness, a, b) = (Arc::new(Fairness::new(2)), party("a"), party("b"));
+        let mut one = known(&fairness, &a, 40 * MS);
+        let _another = known(&fairness, &b, 40 * MS);
+        let is_free = || fairness.turns.try_enter(&b.name).is_some();
+        let mut cx = Context::from_waker(Waker::noop());
+        let (done, read) = tokio::sync::oneshot::channel::<()>();
+        let mut guest = pin!(async {
+            tokio::task::yield_now().await;
+            at_work::wait(read).await
+        });
+        assert!(one.poll(&mut cx, guest.as_mut()).is_pending());
+        assert!(is_free(), "it only waits");
+        for _ in 0..2 {
+            assert!(one.poll(&mut cx, guest.as_mut()).is_pending());
+            assert!(!is_free(), "it has a core read for it");
+        }
+        done.send(()).expect("the guest waits");
+        assert!(one.poll(&mut cx, guest.as_mut()).is_ready());
+        assert!(!is_free(), "what it held is not let go of yet");
+        drop(one);
+        assert!(is_free());
     }
 
     proptest! {

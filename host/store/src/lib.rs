@@ -5,6 +5,7 @@
 //! any primitive. Invariant: a unit is committed whole, once, and only if what it read still holds;
 //! an answer leaves after the commit is on disk.
 
+pub mod at_work;
 mod backup;
 mod clock;
 mod committer;

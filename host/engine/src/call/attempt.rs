@@ -104,9 +104,9 @@ pub(super) async fn run(setting: Setting, txn: Txn, story: &mut Story) -> Ended 
     let _alive = Alive::new(&setting.shared);
     let marks = story.marks.clone();
     let mut store = arm(&setting, txn, story);
+    let mut turns = turns(&setting);
     let ran = {
         let mut guest = pin!(enter(&setting, &mut store, story.attempt));
-        let mut turns = turns(&setting);
         let running = poll_fn(|cx| match &mut turns {
             Some(turns) => turns.poll(cx, guest.as_mut()),
             None => guest.as_mut().poll(cx),
@@ -120,6 +120,7 @@ pub(super) async fn run(setting: Setting, txn: Txn, story: &mut Story) -> Ended 
         }
     };
     let mut state = store.into_data();
+    drop(turns);
     let Some(mut work) = state.work.take() else { return Ended::Deadline };
     // However the guest ended, the rows that it was handed out have to be known.
     *story = std::mem::take(&mut work.story);

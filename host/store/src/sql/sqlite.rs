@@ -19,6 +19,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::time::Instant;
 
 use super::{Filled, Lent, Query, READ_MS_MAX, Row, Value};
+use crate::at_work;
 use crate::priority::give_way;
 use crate::query::PAGE_BYTES_MAX;
 
@@ -369,7 +370,7 @@ impl SqlitePool {
         let (tell, told) = oneshot::channel();
         let thread = reader.0.clone();
         let _ = thread.send(LongRead { query, bounds, turn, tell, reader });
-        told.await.unwrap_or(Err(sqlx::Error::WorkerCrashed))
+        at_work::wait(told).await.unwrap_or(Err(sqlx::Error::WorkerCrashed))
     }
 
     fn long_reader(&self) -> sqlx::Result<LongReader> {
