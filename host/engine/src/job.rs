@@ -84,6 +84,10 @@ impl Owner {
     }
 }
 
+fn is_none(settled: &u32) -> bool {
+    *settled == 0
+}
+
 impl JobRecord {
     /// A signal to a primitive that waits to be told: asked for by nobody, under no key, shown to
     /// nobody, due at once.
@@ -106,6 +110,7 @@ impl JobRecord {
             result: None,
             error: None,
             acted: false,
+            settled: 0,
             approval: None,
             request: None,
         }
@@ -183,9 +188,13 @@ pub struct JobRecord {
     /// Code and message of the last failure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<Value>,
-    /// Whether a run of it has failed after an effect.
+    /// Whether a run of it has failed after an effect, or may have had one when its host was gone.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub acted: bool,
+    /// The runs of which it is known how they ended: all up to this one, or one is marked as having
+    /// acted. 0 in rows of earlier builds.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub settled: u32,
     /// The approval that it waits by, or ran by last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub approval: Option<String>,

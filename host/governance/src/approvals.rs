@@ -215,7 +215,11 @@ impl Job {
     /// # Errors
     /// Never: its maps have text keys.
     pub fn park(&self, txn: &mut Txn, approval: &str) -> Result<(), Refusal> {
-        let record = JobRecord { approval: Some(approval.to_owned()), ..self.record.clone() };
+        let record = JobRecord {
+            approval: Some(approval.to_owned()),
+            settled: self.record.settled.saturating_add(1),
+            ..self.record.clone()
+        };
         let draft = Draft {
             body: serde_json::to_string(&record).map_err(|_| Refusal::internal())?,
             index: record.index(),
@@ -372,27 +376,29 @@ pub fn pending(approval: &Approval) -> Value {
     })
 }
 
-/// The end of the hold behind an approval that is not to be made, with what must still be so.
+/// The end of the hold behind an approval, where nothing was done under it, with what must still be
+/// so.
 ///
 /// # Errors
 /// When the store cannot be asked.
 pub async fn release(txn: &mut Txn, approval: &Approval, now: Instant) -> Result<(), Refusal> {
-    if let Some(hold) = waiting_hold(txn, approval).await? {
+    if let Some(hold) = unused_hold(txn, approval).await? {
         let step = hold.void(&approval.hold, now);
         txn.step(step.guards, step.writes);
     }
     Ok(())
 }
 
-/// The hold behind an approval, as long as it waits.
+/// The hold behind an approval, as long as nothing was done under it: the one that waits, or that of
+/// a run which broke off.
 ///
 /// # Errors
 /// When the store cannot be asked.
-pub async fn waiting_hold(txn: &Txn, approval: &Approval) -> Result<Option<Hold>, Refusal> {
+pub async fn unused_hold(txn: &Txn, approval: &Approval) -> Result<Option<Hold>, Refusal> {
     let key = charter_kernel::governance::hold::key(&approval.subject.organization, &approval.hold);
     let Some(row) = txn.get_relaxed(&key).await.map_err(stored::reading)? else { return Ok(None) };
     let hold: Hold = serde_json::from_str(&row.body).map_err(|_| Refusal::internal())?;
-    Ok(Some(hold).filter(|hold| hold.state == State::Pending))
+    Ok(Some(hold).filter(|hold| matches!(hold.state, State::Pending | State::Held)))
 }
 
 /// Ends an approval that is not to be made: its hold, the job that waits by it, and the news of the
@@ -453,22 +459,47 @@ impl Run {
 
     /// One host makes it at a time, and commits only while it does.
     pub fn fence(&self) -> Guard {
-        let key = Approval::address(self.approval.organization.as_str(), &self.approval.id);
-        Guard::Lease { key, token: self.token.clone() }
+        Guard::Lease { key: self.address(), token: self.token.clone() }
+    }
+
+    fn address(&self) -> Key {
+        Approval::address(self.approval.organization.as_str(), &self.approval.id)
     }
 
     /// The mark that is written before the first effect of the request leaves the host: from then
     /// on it is not made again, whatever becomes of this host. `None` where it cannot be written.
     pub fn claiming(&self, now: Instant) -> Option<Claiming> {
-        let key = Approval::address(self.approval.organization.as_str(), &self.approval.id);
+        let key = self.address();
         let draft = Approval { begun: true, ..self.approval.clone() }.due(now).ok()?;
         let writes = vec![Write::Replace { key: key.clone(), draft, expected: None }];
         Some(Claiming { writes, guards: vec![self.fence()], fence: self.fence(), key })
     }
 
-    /// Adds the end to the unit that makes it true: once, by whoever holds the lease.
-    pub fn end(&self, txn: &mut Txn, result: Result<(u16, Content<'_>), Value>) {
+    /// Gives up the hold of the run before, or the one that waited, in the unit that takes another:
+    /// from then on that one is the approval's.
+    ///
+    /// # Errors
+    /// When the store cannot be asked.
+    pub async fn take_anew(&self, txn: &mut Txn, hold: &str, now: Instant) -> Result<(), Refusal> {
+        release(txn, &self.approval, now).await?;
+        let approval = Approval { hold: hold.to_owned(), ..self.approval.clone() };
+        let draft = approval.due(now).map_err(stored::unreadable)?;
+        let write = Write::Replace { key: self.address(), draft, expected: None };
+        txn.step(vec![self.fence()], vec![write]);
+        Ok(())
+    }
+
+    /// Adds the end to the unit that makes it true: once, by whoever holds the lease. A hold that was
+    /// not used ends with it.
+    pub async fn end(&self, txn: &mut Txn, result: Result<(u16, Content<'_>), Value>) {
         let now = txn.store().now();
+        if let Err(error) = release(txn, &self.approval, now).await {
+            tracing::warn!(
+                message = error.message,
+                approval = self.approval.id,
+                "the hold of an approval that is over is left to its time"
+            );
+        }
         let mut approval = self.approval.clone();
         approval.resolved_at = Some(now);
         match result {

@@ -206,7 +206,7 @@ async fn try_once(
     let asked = terms.to_asked();
     let own = match from.approved {
         Some(run) if !full.is_empty() => {
-            approvals::waiting_hold(&governance.store.begin(""), &run.approval).await?
+            approvals::unused_hold(&governance.store.begin(""), &run.approval).await?
         }
         _ => None,
     };
@@ -238,8 +238,8 @@ async fn try_once(
     let (guards, writes) = rules::prepare(&hold, &gauges);
     txn.step(guards, writes);
     if let Some(run) = from.approved {
-        // In one unit: what waited is given up, and taken anew in the period that counts now.
-        approvals::release(&mut txn, &run.approval, now).await?;
+        // In the period that counts now.
+        run.take_anew(&mut txn, &id, now).await?;
     }
     let taking = Taking { id, hold, gauges, full };
     if course == Course::Pending {

@@ -40,6 +40,8 @@ pub struct Refusal {
     pub rate: Option<Rate>,
     /// Members beside the others in `error`, such as the spending fields.
     pub extra: Map<String, Value>,
+    /// Whether it is the answer to the request for good, so that its client asks no more.
+    pub is_final: bool,
 }
 
 /// A rate, and what is left of it, as `RateLimit-Policy` and `RateLimit` say it.
@@ -65,7 +67,14 @@ impl Refusal {
             retry_after_seconds: None,
             rate: None,
             extra: Map::new(),
+            is_final: false,
         }
+    }
+
+    /// The same as the answer to the request for good.
+    #[must_use]
+    pub fn for_good(self) -> Self {
+        Self { is_final: true, retry_after_seconds: None, ..self }
     }
 
     /// One field is wrong. The message reads on from the field's name: `must be 1..100`.

@@ -207,10 +207,10 @@ async fn an_answer_ends_what_was_approved_once(bed: Bed) {
     let run = approve(&bed, &approval).await;
     let stranger = Run { token: "another host".into(), approval: run.approval.clone() };
     let mut txn = bed.begin();
-    stranger.end(&mut txn, Err(json!({ "code": "conflict" })));
+    stranger.end(&mut txn, Err(json!({ "code": "conflict" }))).await;
     assert!(txn.commit().await.is_err(), "its lease is another's");
     let mut txn = bed.begin();
-    run.end(&mut txn, Ok((201, Content::Whole(br#"{"id":"b1"}"#))));
+    run.end(&mut txn, Ok((201, Content::Whole(br#"{"id":"b1"}"#)))).await;
     txn.commit().await.unwrap();
     let over = bed.approval(&approval.id).await;
     assert_eq!((over.status, over.result_status), (Status::Succeeded, Some(201)));
@@ -223,7 +223,7 @@ async fn an_answer_ends_what_was_approved_once(bed: Bed) {
         ("approval.resolved", &json!("approved"))
     );
     let mut txn = bed.begin();
-    run.end(&mut txn, Err(json!({})));
+    run.end(&mut txn, Err(json!({}))).await;
     assert!(txn.commit().await.is_err(), "it is over");
     assert!(take(&bed, APPROVED).await.is_none(), "nobody makes it again");
 }
@@ -248,7 +248,7 @@ async fn an_end_says_what_became_of_the_request() {
         let approval = bed.wait(leave(1)).await;
         let run = approve(&bed, &approval).await;
         let mut txn = bed.begin();
-        run.end(&mut txn, result);
+        run.end(&mut txn, result).await;
         txn.commit().await.unwrap();
         let over = bed.approval(&approval.id).await;
         let is_kept = answer.is_some() || over.result_status.is_none_or(|status| status == 204);

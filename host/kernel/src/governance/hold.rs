@@ -21,8 +21,8 @@ pub const STATE: &str = "state";
 pub const OPEN: &str = "open";
 /// The lease group of holds in doubt: each is due when its primitive is to be asked.
 pub const DOUBT: &str = "doubt";
-/// The group of holds that wait for people.
-const WAITING: &str = "waiting";
+/// The group of holds that wait for people; each is due when nobody's word counts any more.
+pub const WAITING: &str = "waiting";
 /// How long a hold that has ended is kept, in milliseconds: 90 days.
 pub const KEPT_MS: i64 = 90 * 86_400_000;
 /// The width of a spend record, in milliseconds: a quarter of an hour, so that each time zone's

@@ -21,10 +21,11 @@ impl Refusal {
 
     /// The value of `x-should-retry`.
     pub fn should_retry(&self) -> bool {
-        match &self.own {
+        let asks_again = match &self.own {
             Some(own) => retryable(own.status),
             None => self.code.should_retry(),
-        }
+        };
+        asks_again && !self.is_final
     }
 
     /// Status and body: `{error: {type, code, message, request_id, param, hint?, reason?, details?,

@@ -147,7 +147,7 @@ pub async fn approval_answer(app: &App, organization: &str, id: &str) -> Result<
         }
         Status::Failed => {
             let error = approval.error.unwrap_or_default();
-            Err(Refusal::from_rest(&error, "The approved request failed."))
+            Err(Refusal::from_rest(&error, "The approved request failed.").for_good())
         }
         Status::Denied | Status::Expired | Status::Canceled => Err(over(approval.status.as_str())),
         Status::PendingApproval | Status::Approved | Status::Executing => Ok(waiting(&approval)),

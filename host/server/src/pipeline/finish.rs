@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use charter_engine::{Answer, AnswerBody, Ending, EndingResult, Finish};
-use charter_governance::approvals::{self, Content, Run};
+use charter_governance::approvals::{Content, Run};
 use charter_kernel::refusal::{EFFECT_WITHOUT_RECORD, Failure, Refusal};
 use charter_registry::served::{Served, ServedOperation};
 use charter_store::{Store, Txn};
@@ -117,7 +117,7 @@ impl Finisher {
                 Some(body) if !self.operation.contract.class.shows_secret() => Content::Whole(body),
                 _ => Content::Withheld,
             };
-            run.end(txn, Ok((answered.status.as_u16(), content)));
+            run.end(txn, Ok((answered.status.as_u16(), content))).await;
         }
         answered
     }
@@ -151,14 +151,7 @@ impl Finisher {
         // A run that was claimed is not made again.
         let is_over = !refusal.should_retry() || ending.dispatched || ending.claimed;
         if let Some(run) = self.approved.as_ref().filter(|_| is_over) {
-            if let Err(error) = approvals::release(txn, &run.approval, txn.store().now()).await {
-                tracing::warn!(
-                    message = error.message,
-                    approval = run.approval.id,
-                    "the hold of a failed approval stays"
-                );
-            }
-            run.end(txn, Err(refusal.to_rest()));
+            run.end(txn, Err(refusal.to_rest())).await;
         }
         self.audit(txn, status, Some(&refusal));
         // Only a final answer is kept: what may go otherwise the next time is asked again.
@@ -173,7 +166,9 @@ impl Finisher {
         self.audit(txn, refusal.status(self.wording.catalogue), Some(refusal));
         if ending.dispatched {
             self.acted.store(true, SeqCst);
-            self.approved.iter().for_each(|run| run.end(txn, Err(refusal.to_rest())));
+            if let Some(run) = &self.approved {
+                run.end(txn, Err(refusal.to_rest())).await;
+            }
             self.keep(txn, ending, &respond::render_refusal(&self.wording, refusal)).await;
         } else if ending.claimed {
             self.claim.iter().for_each(|claim| claim.give_up(txn));

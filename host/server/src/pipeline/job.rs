@@ -90,13 +90,18 @@ fn result_text(job: &JobRecord) -> String {
 }
 
 /// The failure of the job's last run, in the words of the wire: codes of the host, and those that
-/// the component declares.
+/// the component declares. No other run follows.
 fn failure(served: &Served, job: &JobRecord) -> Refusal {
     let message = "The job has failed.";
     let error = job.error.clone().unwrap_or_default();
     let code = error["code"].as_str();
-    match code.is_none_or(|code| Code::parse(code).is_some()) {
+    let refusal = match code.is_none_or(|code| Code::parse(code).is_some()) {
         true => Refusal::from_rest(&error, message),
-        false => answer::word_failure(served, &Failure::from_rest(&error, message)),
-    }
+        false => {
+            let failure = Failure::from_rest(&error, message);
+            let failure = if job.acted { failure.after_effect(served.errors()) } else { failure };
+            answer::word_failure(served, &failure)
+        }
+    };
+    refusal.for_good()
 }

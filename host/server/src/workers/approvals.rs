@@ -84,15 +84,7 @@ async fn make(app: &Arc<App>, taken: Taken) {
         };
         return commit(app, &run.approval, Unit { writes: vec![write], ..Unit::default() }).await;
     }
-    let mut txn = app.store.begin(run.approval.organization.as_str());
-    if let Err(error) = approvals::release(&mut txn, &run.approval, app.clock.now()).await {
-        tracing::warn!(
-            message = error.message,
-            approval = run.approval.id,
-            "the hold of a failed approval is left to its time"
-        );
-    }
-    note_refusal(app, txn, &run, &unmade).await;
+    note_refusal(app, &run, &unmade).await;
 }
 
 /// Makes the request, or runs the job, as who asked.
@@ -107,8 +99,9 @@ async fn make_again(app: &Arc<App>, request: &Request, run: &Arc<Run>) -> Result
 }
 
 /// It was not made: so the approval says, the job that waited by it, and the audit log.
-async fn note_refusal(app: &App, mut txn: charter_store::Txn, run: &Run, unmade: &Unmade) {
+async fn note_refusal(app: &App, run: &Run, unmade: &Unmade) {
     let (refusal, now) = (&unmade.refusal, app.clock.now());
+    let mut txn = app.store.begin(run.approval.organization.as_str());
     let approval = Approval { error: Some(refusal.to_rest()), ..run.approval.clone() };
     if !unmade.audited {
         audit_refusal(&mut txn, &approval, refusal, now);
@@ -120,7 +113,7 @@ async fn note_refusal(app: &App, mut txn: charter_store::Txn, run: &Run, unmade:
             "the job of a failed approval is left waiting"
         );
     }
-    run.end(&mut txn, Err(refusal.to_rest()));
+    run.end(&mut txn, Err(refusal.to_rest())).await;
     end(app, txn).await;
 }
 
@@ -147,8 +140,7 @@ async fn mark_in_doubt(app: &Arc<App>, run: Run) {
     let told = "The request was begun and something of it left the host before it broke off: what came of that is not known.";
     let refusal = Refusal::state_conflict("in_doubt", told)
         .hint("GET /v1/governance/holds?state=in_doubt lists what a person resolves.");
-    let txn = app.store.begin(run.approval.organization.as_str());
-    note_refusal(app, txn, &run, &Unmade::from(refusal)).await;
+    note_refusal(app, &run, &Unmade::from(refusal)).await;
 }
 
 async fn expire(app: &Arc<App>, taken: Taken) {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use charter_governance::lifecycle;
-use charter_kernel::governance::hold::{self, DOUBT, Hold, KEPT_MS, OPEN, State};
+use charter_kernel::governance::hold::{self, DOUBT, Hold, KEPT_MS, OPEN, State, WAITING};
 use charter_kernel::id::uuid_v7;
 use charter_kernel::time::Instant;
 use charter_kernel::unit::{Guard, Key, Reach, Row, Taken, Unit, Write};
@@ -45,7 +45,11 @@ fn due_rows(group: &str) -> Due {
 
 /// Never ends by itself.
 pub(super) async fn close_overdue(app: Arc<App>) {
-    due_rows(OPEN).each(&app, COUNT, |taken| close(&app, taken)).await;
+    let (open, waiting) = (due_rows(OPEN), due_rows(WAITING));
+    tokio::join!(
+        open.each(&app, COUNT, |taken| close(&app, taken)),
+        waiting.each(&app, COUNT, |taken| close(&app, taken)),
+    );
 }
 
 /// Never ends by itself.
@@ -174,7 +178,8 @@ async fn close(app: &Arc<App>, taken: Taken) {
             )
             .await;
         }
-        State::Held => hold.void(&taken.key.id, now),
+        // One that waits has no decision before its end: a request that is made after it takes its own.
+        State::Pending | State::Held => hold.void(&taken.key.id, now),
         State::Dispatched => hold.doubt(&taken.key.id),
         _ => return,
     };

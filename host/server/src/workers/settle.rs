@@ -164,7 +164,10 @@ impl Settling {
         let Some((row, mut record)) = self.read(txn).await else { return };
         let now = self.store.now();
         let again = !matches!(ended, Ended::Answered(_)) && self.attempt < record.attempts_max;
-        record.acted |= matches!(ended, Ended::Failed(ending) if ending.dispatched);
+        // Of a run that nobody settled nobody knows what it did.
+        let is_unknown = self.attempt > record.settled.saturating_add(1);
+        record.acted |= is_unknown || matches!(ended, Ended::Failed(ending) if ending.dispatched);
+        record.settled = record.settled.max(self.attempt);
         // The end of an approved run is told, whatever follows.
         let acted = record.acted && (!again || matches!(self.by, By::Approval(_)));
         let ended = match ended {
@@ -179,7 +182,7 @@ impl Settling {
                 let answer = ended.as_ref().ok().filter(|result| !result.is_null());
                 let answer = answer.map(Value::to_string).unwrap_or_default();
                 let content = Content::Whole(answer.as_bytes());
-                run.end(txn, ended.as_ref().map(|_| (200, content)).map_err(Value::clone));
+                run.end(txn, ended.as_ref().map(|_| (200, content)).map_err(Value::clone)).await;
             }
         }
         match ended {
