@@ -120,7 +120,8 @@ impl Principal {
 }
 
 /// How the tenant user was named.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Subject {
     /// `/v1/users/{user_id}/…`.
     Path,
@@ -145,6 +146,20 @@ impl Subject {
             Subject::None => "none",
         }
     }
+}
+
+/// How a request named its project and its user: what of it is somebody's follows from this.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Naming {
+    /// Whether it named the project, or the credential is pinned to that.
+    pub project: bool,
+    /// How it named the user.
+    pub user: Subject,
+}
+
+impl Naming {
+    /// As of work that is one profile's.
+    pub const PROFILE: Self = Self { project: false, user: Subject::Path };
 }
 
 /// How much of an organization a request is about.
@@ -294,6 +309,10 @@ impl Scope {
     /// How the user was named.
     pub fn subject(&self) -> Subject {
         self.subject
+    }
+    /// How the project and the user were named.
+    pub fn naming(&self) -> Naming {
+        Naming { project: self.project_named, user: self.subject }
     }
     /// The caller, with role and pins.
     pub fn principal(&self) -> &Principal {

@@ -274,6 +274,7 @@ fn origin(
         organization: place.organization.id.to_string(),
         project: (place.project.id.to_string(), place.project.test),
         user: place.user.as_ref().map(|user| user.id.to_string()),
+        naming: Some(place.scope.naming()),
         actor: (actor.kind.as_str().to_owned(), actor.id.clone()),
         account: place.scope.principal().root.clone(),
         role: place.scope.role(),
