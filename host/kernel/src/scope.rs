@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::id::{OrganizationId, ProjectId, UserId};
 use crate::manifest::CollectionReach;
 use crate::role::Role;
+use crate::time::Instant;
 use crate::unit::Reach;
 
 /// Organization, project, user and principal of one request.
@@ -52,6 +53,10 @@ pub struct Principal {
     /// not.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub by_session: bool,
+    /// Since when the person of a session is a member: a member who was removed and came back has
+    /// not asked for what this one did. Absent for keys, and in rows of earlier builds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub member_since: Option<Instant>,
 }
 
 impl Principal {
@@ -65,6 +70,7 @@ impl Principal {
             root: None,
             credential: None,
             by_session: false,
+            member_since: None,
         }
     }
 
@@ -394,7 +400,6 @@ impl Scope {
 mod tests {
     use super::*;
     use crate::id::uuid_v7;
-    use crate::time::Instant;
 
     fn id(n: u8) -> String {
         uuid_v7(Instant(1), [n; 10])

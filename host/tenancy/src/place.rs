@@ -298,8 +298,8 @@ impl Directory {
 
     /// The rest of the authority that something was asked with: the credential must still count,
     /// and has no power that it, or the person behind it, has lost since. A session may have ended,
-    /// but its person is a member. A person who left the organization takes nothing from the keys
-    /// that they made, but what they had lost before.
+    /// but its person is the member that they were. A person who left the organization takes nothing
+    /// from the keys that they made, but what they had lost before.
     ///
     /// # Errors
     /// 401 where the credential was revoked or has ended.
@@ -327,9 +327,15 @@ impl Directory {
         }
         if let Some(root) = &asked.root {
             match self.membership(organization, root).await? {
-                Some((role, member)) => {
-                    cut(role);
-                    // The organization's keys go on without their makers; a session is its person.
+                // The organization's keys go on without their makers; a session is its person, as
+                // long as the membership lasts that it had.
+                Some((now, _))
+                    if by_session && asked.member_since.is_some_and(|at| at != now.since) =>
+                {
+                    return Err(revoked());
+                }
+                Some((now, member)) => {
+                    cut(now.role);
                     if by_session {
                         guards.extend(member);
                     }
