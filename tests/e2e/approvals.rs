@@ -9,9 +9,9 @@ use charter_tests::{Answer, Client, Database, Tenant, World, on_both};
 use serde_json::{Value, json};
 
 use crate::accounts::browser;
-use crate::governance::in_an_hour;
+use crate::governance::{fund, in_an_hour};
 use crate::members::join;
-use crate::rules::{is_open, play};
+use crate::rules::{is_open, play, sights};
 
 const DOLLAR: i64 = 1_000_000;
 
@@ -384,6 +384,43 @@ on_both! {
             rows.as_array().unwrap().iter().filter(is_its).count() == 1
         });
         assert_eq!((stands(&tenant.client), notes(&tenant.client)), ((0, 0), 0));
+        world.books_agree();
+    }
+
+    fn what_an_approved_request_calls_of_the_organizations_own_stays_the_organizations(world: Builder::new().bare()) {
+        let (tenant, owner) = govern(world, 1);
+        let ask = json!({ "id": "ask", "effect": "require_approval", "actions": ["script.send"] });
+        tenant.client.put("/v1/governance/policy", &json!({ "rules": [ask] })).expect(200);
+        budget(&tenant, json!({ "cap_cents": 50, "period": "day" }));
+        fund(world, &tenant, 1_000);
+        let rule = |steps: Value| tenant.client.post("/v1/script/rule", &json!({ "steps": steps }));
+        rule(json!([{ "open": "w" }])).expect(200);
+        play(&tenant.client, json!([{ "open": "w" }])).expect(200);
+        let held = |answer: Answer| sights(&answer)[0]["posted"].as_i64().unwrap();
+        let balances = || {
+            let look = json!([{ "balance": "w" }]);
+            (held(rule(look.clone())), held(play(&tenant.client, look)))
+        };
+        let pay = json!([
+            { "leave": "script.spend", "amount": DOLLAR, "as": "q", "pays": ["credit", "w"] },
+            { "capture": "q", "amount": DOLLAR },
+        ]);
+        let asks = json!([
+            { "leave": "script.send", "as": "p" }, { "capture": "p", "amount": 0 },
+            { "call": "script.rule", "body": { "steps": pay } },
+        ]);
+        let approve = |client: &Client| {
+            let id = waits(&play(client, asks.clone()));
+            decide(&owner, &id, "approve").expect(200);
+            end(&tenant.client, &id)
+        };
+        // It named nobody: no profile and no kit is a party to what the organization pays.
+        let made = approve(&tenant.client);
+        assert_eq!((&made["status"], balances()), (&json!("succeeded"), (DOLLAR, 0)), "{made}");
+        // One that names the user makes it theirs, and their cap has no room for it.
+        let theirs = approve(&tenant.client.with("X-Service-User-Id", &tenant.user));
+        assert_eq!((&theirs["status"], balances()), (&json!("failed"), (DOLLAR, 0)), "{theirs}");
+        assert_eq!(theirs["error"]["reason"], "budget_exceeded", "{theirs}");
         world.books_agree();
     }
 

@@ -52,7 +52,8 @@ pub fn in_an_hour(client: &Client) -> String {
     made.plus_ms(3_600_000).to_string()
 }
 
-fn fund(world: &World, tenant: &Tenant, cents: i64) {
+/// Gives the organization credit.
+pub fn fund(world: &World, tenant: &Tenant, cents: i64) {
     let credit = json!({ "organization_id": tenant.organization, "amount_cents": cents, "memo": "for the test" });
     let operator = world.operator();
     let give = operator

@@ -13,7 +13,7 @@ use charter_kernel::id::{FactId, OrganizationId};
 use charter_kernel::idempotency::Lineage;
 use charter_kernel::refusal::Refusal;
 use charter_kernel::role::Role;
-use charter_kernel::scope::{Actor, ActorKind, Principal, Scope};
+use charter_kernel::scope::{Actor, ActorKind, Naming, Principal, Scope};
 use charter_kernel::time::Instant;
 use charter_kernel::unit::{Draft, Fact, Guard, Key, Write};
 use charter_store::{Store, Txn};
@@ -73,6 +73,10 @@ pub struct Request {
     pub project: (String, bool),
     /// The tenant user.
     pub user: Option<String>,
+    /// How it named the two; requests of before this was kept are made as if they had named the
+    /// user.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub naming: Option<Naming>,
     /// Kind and id of the actor.
     pub actor: (String, String),
     /// The account behind a session.
@@ -148,7 +152,9 @@ impl Request {
             project: &self.project.0,
             user: self.user.as_deref(),
         };
-        let party = directory.party(left.principal, owner).await.map_err(|why| match why {
+        let naming = self.naming.unwrap_or(Naming::PROFILE);
+        let party = directory.party_of_request(left.principal, owner, naming).await;
+        let party = party.map_err(|why| match why {
             Unplaced::Gone(_) => Refusal::not_found(),
             Unplaced::Unread => Refusal::overloaded(1),
         })?;
@@ -200,6 +206,7 @@ impl Job {
                 scope.is_test(),
             ),
             user: scope.user().map(|user| id(user)),
+            naming: Some(scope.naming()),
             actor: (actor.kind.as_str().to_owned(), actor.id.clone()),
             account: scope.principal().root.clone(),
             role: scope.role(),

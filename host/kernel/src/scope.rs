@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::id::{OrganizationId, ProjectId, UserId};
 use crate::manifest::CollectionReach;
 use crate::role::Role;
+use crate::time::Instant;
 use crate::unit::Reach;
 
 /// Organization, project, user and principal of one request.
@@ -52,6 +53,10 @@ pub struct Principal {
     /// not.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub by_session: bool,
+    /// Since when the person of a session is a member: a member who was removed and came back has
+    /// not asked for what this one did. Absent for keys, and in rows of earlier builds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub member_since: Option<Instant>,
 }
 
 impl Principal {
@@ -65,6 +70,7 @@ impl Principal {
             root: None,
             credential: None,
             by_session: false,
+            member_since: None,
         }
     }
 
@@ -120,7 +126,8 @@ impl Principal {
 }
 
 /// How the tenant user was named.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Subject {
     /// `/v1/users/{user_id}/…`.
     Path,
@@ -145,6 +152,20 @@ impl Subject {
             Subject::None => "none",
         }
     }
+}
+
+/// How a request named its project and its user: what of it is somebody's follows from this.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Naming {
+    /// Whether it named the project, or the credential is pinned to that.
+    pub project: bool,
+    /// How it named the user.
+    pub user: Subject,
+}
+
+impl Naming {
+    /// As of work that is one profile's.
+    pub const PROFILE: Self = Self { project: false, user: Subject::Path };
 }
 
 /// How much of an organization a request is about.
@@ -295,6 +316,10 @@ impl Scope {
     pub fn subject(&self) -> Subject {
         self.subject
     }
+    /// How the project and the user were named.
+    pub fn naming(&self) -> Naming {
+        Naming { project: self.project_named, user: self.subject }
+    }
     /// The caller, with role and pins.
     pub fn principal(&self) -> &Principal {
         &self.principal
@@ -375,7 +400,6 @@ impl Scope {
 mod tests {
     use super::*;
     use crate::id::uuid_v7;
-    use crate::time::Instant;
 
     fn id(n: u8) -> String {
         uuid_v7(Instant(1), [n; 10])

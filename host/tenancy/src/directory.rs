@@ -153,6 +153,7 @@ impl SessionRecord {
         Principal {
             role: Some(self.membership.role),
             root: Some(self.account.to_string()),
+            member_since: Some(self.membership.since),
             ..Principal::of(Actor::new(ActorKind::Session, self.id.as_str()))
         }
     }
@@ -629,18 +630,18 @@ impl Directory {
         }))
     }
 
-    /// The role that an account has in an organization now, where it is a member, and what requires
-    /// that it keeps it.
+    /// The membership that an account has in an organization now, where it is a member, and what
+    /// requires that it keeps it.
     pub(crate) async fn membership(
         &self,
         organization: &OrganizationId,
         account: &str,
-    ) -> Result<Option<(Role, [Guard; 3])>, Unreadable> {
+    ) -> Result<Option<(Membership, [Guard; 3])>, Unreadable> {
         let Some(account) = AccountId::parse(account) else { return Ok(None) };
         let address = Member::address(organization, &account);
         let decode = |member: Member, row: &Row| Membership::of(&member, row);
         let found = self.load(address.clone(), decode).await?;
-        Ok(found.map(|membership| (membership.role, membership.guards(address))))
+        Ok(found.map(|membership| (membership, membership.guards(address))))
     }
 
     /// The role that an account had in an organization that it was a member of, at the end.

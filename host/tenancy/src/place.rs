@@ -10,7 +10,7 @@ use std::sync::Arc;
 use charter_kernel::authority;
 use charter_kernel::id::{KeyId, OrganizationId, ProjectId, UserId};
 use charter_kernel::refusal::Refusal;
-use charter_kernel::scope::{Actor, ActorKind, Principal, Proof, Scope, Subject};
+use charter_kernel::scope::{Actor, ActorKind, Naming, Principal, Proof, Scope, Subject};
 use charter_kernel::unit::Guard;
 
 use crate::directory::{
@@ -202,12 +202,26 @@ impl Directory {
         Ok(Party { scope: scope.clone(), organization, project, user, kit })
     }
 
-    /// Places work that runs later, by who does it and whose it is. Whether the user is active is
-    /// for the caller to ask.
+    /// Places work that runs later, by who does it and whose it is: that of a user is this
+    /// profile's. Whether the user is active is for the caller to ask.
     ///
     /// # Errors
     /// The record that is gone.
     pub async fn party(&self, principal: Principal, owner: Owner<'_>) -> Result<Party, Unplaced> {
+        self.party_of_request(principal, owner, Naming::PROFILE).await
+    }
+
+    /// The same for a request that is made again: it names whom it named before, so that what it
+    /// calls of the organization's own does not become the default profile's.
+    ///
+    /// # Errors
+    /// The record that is gone.
+    pub async fn party_of_request(
+        &self,
+        principal: Principal,
+        owner: Owner<'_>,
+        naming: Naming,
+    ) -> Result<Party, Unplaced> {
         let nobody =
             |scope| Party { scope, organization: None, project: None, user: None, kit: None };
         if owner.organization.is_empty() && owner.project.is_empty() && owner.user.is_none() {
@@ -227,13 +241,13 @@ impl Directory {
             }
         };
         let project = project.ok_or(gone("project"))?;
-        let mut proof = proof.project(project.id.clone(), project.test, false);
+        let mut proof = proof.project(project.id.clone(), project.test, naming.project);
         let user = match user {
             Some(id) => Some(self.user(&project.id, &id).await?.ok_or(gone("user"))?),
             None => None,
         };
         if let Some(user) = &user {
-            proof = proof.user(user.id.clone(), Subject::Path);
+            proof = proof.user(user.id.clone(), naming.user);
         }
         let kit = self.kit_of(&project, user.as_deref()).await?;
         Ok(Party {
@@ -284,8 +298,8 @@ impl Directory {
 
     /// The rest of the authority that something was asked with: the credential must still count,
     /// and has no power that it, or the person behind it, has lost since. A session may have ended,
-    /// but its person is a member. A person who left the organization takes nothing from the keys
-    /// that they made, but what they had lost before.
+    /// but its person is the member that they were. A person who left the organization takes nothing
+    /// from the keys that they made, but what they had lost before.
     ///
     /// # Errors
     /// 401 where the credential was revoked or has ended.
@@ -313,9 +327,15 @@ impl Directory {
         }
         if let Some(root) = &asked.root {
             match self.membership(organization, root).await? {
-                Some((role, member)) => {
-                    cut(role);
-                    // The organization's keys go on without their makers; a session is its person.
+                // The organization's keys go on without their makers; a session is its person, as
+                // long as the membership lasts that it had.
+                Some((now, _))
+                    if by_session && asked.member_since.is_some_and(|at| at != now.since) =>
+                {
+                    return Err(revoked());
+                }
+                Some((now, member)) => {
+                    cut(now.role);
                     if by_session {
                         guards.extend(member);
                     }

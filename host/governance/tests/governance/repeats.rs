@@ -5,7 +5,7 @@ use charter_engine::job::{JobRecord, NEVER, Owner, PARKED_GROUP, jobs};
 use charter_governance::approvals::{self, Job, Origin, Request};
 use charter_kernel::refusal::Refusal;
 use charter_kernel::role::Role;
-use charter_kernel::scope::{ActorKind, Principal};
+use charter_kernel::scope::{ActorKind, Level, Naming, Principal, Subject};
 use charter_kernel::unit::{Draft, Key, Take, Unit, Write};
 use charter_tenancy::records::Record as _;
 use charter_tenancy::records::approval::{Approval, Status};
@@ -91,6 +91,34 @@ async fn a_request_of_an_earlier_build_is_made_by_who_it_says() {
     }
     let lost = Request { organization: "nowhere".into(), ..request() };
     assert_eq!(again(&bed, &lost, &approval).await.unwrap_err().code.own_name(), "internal_error");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_is_made_again_as_one_that_names_whom_it_named() {
+    let bed = Bed::sqlite().await;
+    bed.set_organization(asking(1)).await;
+    bed.insert(&api_key(Role::Developer)).await;
+    bed.insert(&member(9, Role::Owner)).await;
+    let approval = bed.wait(leave(1)).await;
+    for (naming, wanted) in [
+        (Some(Naming { project: false, user: Subject::Default }), Level::Organization),
+        (Some(Naming { project: true, user: Subject::Default }), Level::Project),
+        (Some(Naming { project: false, user: Subject::Header }), Level::User),
+        // Of an earlier build, which did not keep it.
+        (None, Level::User),
+    ] {
+        let call = again(&bed, &Request { naming, ..request() }, &approval).await.unwrap();
+        assert_eq!((call.scope.level(), call.scope.user()), (wanted, Some(&user())), "{naming:?}");
+    }
+}
+
+#[test]
+fn a_request_of_an_earlier_build_keeps_its_digest() {
+    let earlier = Request { naming: None, ..request() };
+    let kept = json!(earlier);
+    assert!(kept.get("naming").is_none(), "{kept}");
+    let read: Request = serde_json::from_value(kept).unwrap();
+    assert_eq!(read.sha256(), earlier.sha256());
 }
 
 /// A job of the user's that runs under a lease, as the gateway is told of it.

@@ -105,6 +105,7 @@ fn nothing_of_a_request_changes_without_its_digest() {
         approvals::Request { body: Some("{ }".into()), ..whole.clone() },
         approvals::Request { user: Some(id(5)), ..whole.clone() },
         approvals::Request { project: (id(2), true), ..whole.clone() },
+        approvals::Request { naming: None, ..whole.clone() },
         approvals::Request { principal: None, ..whole.clone() },
         approvals::Request { base: "https://elsewhere.example".into(), ..whole.clone() },
         approvals::Request { tells: Some("shop".into()), ..whole.clone() },

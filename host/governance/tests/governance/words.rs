@@ -193,6 +193,7 @@ pub fn request() -> Request {
         organization: id(1),
         project: (id(2), false),
         user: Some(id(3)),
+        naming: Some(scope.naming()),
         actor: ("key".into(), id(60)),
         account: scope.principal().root.clone(),
         role: scope.role(),

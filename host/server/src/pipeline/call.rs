@@ -103,6 +103,7 @@ pub async fn handle(
         // A read leaves a row only where it is forbidden, and that one is written with the refusal.
         subject: if mutates { Subject::of(trail, entity(served, validated)) } else { None },
         claim: way.claim,
+        is_nested: way.lineage.depth() > 0,
         wording: trail.wording(),
         served: served.clone(),
         operation: operation.clone(),
@@ -274,6 +275,7 @@ fn origin(
         organization: place.organization.id.to_string(),
         project: (place.project.id.to_string(), place.project.test),
         user: place.user.as_ref().map(|user| user.id.to_string()),
+        naming: Some(place.scope.naming()),
         actor: (actor.kind.as_str().to_owned(), actor.id.clone()),
         account: place.scope.principal().root.clone(),
         role: place.scope.role(),

@@ -3,6 +3,7 @@
 use charter_kernel::role::Role;
 use charter_kernel::scope::{Actor, ActorKind, Principal};
 use charter_tenancy::records::Record as _;
+use charter_tenancy::records::member::Member;
 
 use crate::bed::{Bed, House, membership, short};
 
@@ -41,6 +42,32 @@ async fn a_session_keeps_what_its_person_has_still() {
         let asked_with = of_session(asked, root);
         assert_eq!(left(&bed, &house, &asked_with).await, wanted, "{asked} now {member_now:?}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_whose_person_was_removed_and_came_back_has_nothing_left() {
+    let bed = Bed::new().await;
+    let house = bed.house().await;
+    let organization = &house.organization.id;
+    let person = bed.member(organization, Role::Admin).await;
+    let (cookie, _) = bed.sign_in(&person, organization).await;
+    let found = bed.directory.session(cookie.reveal()).await.unwrap().unwrap();
+    // The request that waits for people, and the job that it left behind.
+    let (request, job) = (found.principal(), found.principal().hand_on());
+    assert_eq!(left(&bed, &house, &request).await, Ok(Some(Role::Admin)));
+    assert_eq!(left(&bed, &house, &job).await, Ok(Some(Role::Developer)));
+    let member = membership(organization, &person, Role::Admin);
+    bed.put(&Member { role: Role::Developer, ..member.clone() }).await;
+    assert_eq!(left(&bed, &house, &request).await, Ok(Some(Role::Developer)), "the same member");
+    bed.remove(&member.key()).await;
+    bed.clock.forward_ms(1_000);
+    bed.put(&member).await;
+    for asked in [&request, &job] {
+        assert_eq!(left(&bed, &house, asked).await, Err("Unauthorized".into()), "{asked:?}");
+    }
+    // A row of an earlier build does not say which member asked.
+    let earlier = Principal { member_since: None, ..request };
+    assert_eq!(left(&bed, &house, &earlier).await, Ok(Some(Role::Admin)));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,7 +1,7 @@
 //! The owner of work that runs later: as much of a place as its record names, or what is gone.
 
 use charter_kernel::role::Role;
-use charter_kernel::scope::{Actor, Level, Principal};
+use charter_kernel::scope::{Actor, Level, Naming, Principal, Subject};
 use charter_tenancy::place::{Owner, Unplaced};
 use charter_tenancy::records::Record as _;
 
@@ -42,6 +42,34 @@ async fn a_party_is_as_much_of_a_place_as_its_owner_names() {
         let level = if named == 3 { Level::User } else { Level::Organization };
         assert_eq!(scope.level(), level, "{owner:?}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_that_is_made_again_names_whom_it_named() {
+    let bed = Bed::new().await;
+    let house = bed.house().await;
+    let owner = Owner {
+        organization: house.organization.id.as_str(),
+        project: house.main.project.id.as_str(),
+        user: Some(house.main.own.id.as_str()),
+    };
+    let free = principal(Role::Developer, None, None);
+    for (project, user, level) in [
+        (false, Subject::Default, Level::Organization),
+        (true, Subject::Default, Level::Project),
+        (false, Subject::Header, Level::User),
+        (true, Subject::Path, Level::User),
+    ] {
+        let naming = Naming { project, user };
+        let party = bed.directory.party_of_request(free.clone(), owner, naming).await.unwrap();
+        assert_eq!((party.scope.level(), party.scope.naming()), (level, naming));
+        assert_eq!(party.scope.user(), Some(&house.main.own.id), "{naming:?}");
+    }
+    // Pins count whatever is said to have been named.
+    let pinned = principal(Role::Developer, None, Some(&house.main.own));
+    let naming = Naming { project: false, user: Subject::Default };
+    let party = bed.directory.party_of_request(pinned, owner, naming).await.unwrap();
+    assert_eq!(party.scope.level(), Level::User);
 }
 
 #[tokio::test(flavor = "multi_thread")]
