@@ -6,6 +6,7 @@
 //! other, rebuilds the scope from the record, and calls [`crate::Engine::call`] with
 //! [`crate::Entry::React`].
 
+use charter_kernel::lease;
 use charter_kernel::scope::Principal;
 use charter_kernel::time::Instant;
 use charter_kernel::unit::{Draft, Reach, Space};
@@ -37,21 +38,6 @@ pub const ENDED_AT: &str = "ended_at";
 
 /// When a job that has ended is due: far beyond every clock.
 pub const NEVER: Instant = Instant(i64::MAX / 4);
-
-/// Between the organization and the primitive of a lease group.
-const SLASH: char = '/';
-
-/// The prefix of all lease groups of an organization's jobs, and of its schedules.
-pub fn groups_of(organization: &str) -> String {
-    format!("{organization}{SLASH}")
-}
-
-/// The organization whose jobs or schedules a lease group holds, and their primitive. A group of
-/// before there were organizations in their names is one for each primitive, whoever's jobs it
-/// holds.
-pub fn organization_and_primitive(group: &str) -> (&str, &str) {
-    group.split_once(SLASH).unwrap_or((group, group))
-}
 
 /// The owner of a row's work, kept with the row so that the worker can act in the same scope.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -116,9 +102,16 @@ impl JobRecord {
         }
     }
 
+    /// Notes that the run of this number is heard of. Of one before it that nobody settled nobody
+    /// knows what it did.
+    pub fn note_run(&mut self, attempt: u32) {
+        self.acted |= attempt > self.settled.saturating_add(1);
+        self.settled = self.settled.max(attempt);
+    }
+
     /// The row's lease group while it waits or runs.
     pub fn group(&self) -> String {
-        groups_of(&self.owner.organization) + &self.primitive
+        lease::group(&self.owner.organization, &self.primitive)
     }
 
     /// The row's index entries: what `GET /v1/jobs` asks by.
@@ -191,8 +184,7 @@ pub struct JobRecord {
     /// Whether a run of it has failed after an effect, or may have had one when its host was gone.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub acted: bool,
-    /// The runs of which it is known how they ended: all up to this one, or one is marked as having
-    /// acted. 0 in rows of earlier builds.
+    /// The last run that was heard of ([`JobRecord::note_run`]). 0 in rows of earlier builds.
     #[serde(default, skip_serializing_if = "is_none")]
     pub settled: u32,
     /// The approval that it waits by, or ran by last.
@@ -219,21 +211,6 @@ pub struct ScheduleRecord {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_group_says_whose_jobs_it_holds_and_of_which_primitive() {
-        for (group, organization, primitive) in [
-            ("org-1/shelf", "org-1", "shelf"),
-            ("/shelf", "", "shelf"),
-            // Of rows that an earlier build has written.
-            ("shelf", "shelf", "shelf"),
-            ("schedule", "schedule", "schedule"),
-        ] {
-            assert_eq!(organization_and_primitive(group), (organization, primitive), "{group}");
-        }
-        assert!("org-1/shelf".starts_with(&groups_of("org-1")));
-        assert!(!"org-10/shelf".starts_with(&groups_of("org-1")));
-    }
 
     #[test]
     fn an_owner_is_known_by_its_reach_and_the_organization_that_wrote_it() {

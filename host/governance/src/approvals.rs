@@ -19,6 +19,7 @@ use charter_kernel::unit::{Draft, Fact, Guard, Key, Write};
 use charter_store::{Store, Txn};
 use charter_tenancy::directory::Directory;
 use charter_tenancy::place::{Owner, Unplaced};
+use charter_tenancy::records::Record as _;
 use charter_tenancy::records::approval::{Approval, KEPT_MS, Status};
 use charter_tenancy::stored;
 use serde::{Deserialize, Serialize};
@@ -222,11 +223,7 @@ impl Job {
     /// # Errors
     /// Never: its maps have text keys.
     pub fn park(&self, txn: &mut Txn, approval: &str) -> Result<(), Refusal> {
-        let record = JobRecord {
-            approval: Some(approval.to_owned()),
-            settled: self.record.settled.saturating_add(1),
-            ..self.record.clone()
-        };
+        let record = JobRecord { approval: Some(approval.to_owned()), ..self.record.clone() };
         let draft = Draft {
             body: serde_json::to_string(&record).map_err(|_| Refusal::internal())?,
             index: record.index(),
@@ -482,14 +479,18 @@ impl Run {
         Some(Claiming { writes, guards: vec![self.fence()], fence: self.fence(), key })
     }
 
-    /// Gives up the hold of the run before, or the one that waited, in the unit that takes another:
-    /// from then on that one is the approval's.
+    /// Gives up the hold of the run before, or the one that waited, in the unit that takes another,
+    /// and notes that one for the run after.
     ///
     /// # Errors
     /// When the store cannot be asked.
     pub async fn take_anew(&self, txn: &mut Txn, hold: &str, now: Instant) -> Result<(), Refusal> {
         release(txn, &self.approval, now).await?;
-        let approval = Approval { hold: hold.to_owned(), ..self.approval.clone() };
+        let row = txn.get_relaxed(&self.address()).await.map_err(stored::reading)?;
+        let row = row.ok_or_else(Refusal::not_found)?;
+        // As it is by now: the mark of a first effect stays.
+        let approval = Approval::read(&row).map_err(stored::unreadable)?;
+        let approval = Approval { hold: hold.to_owned(), ..approval };
         let draft = approval.due(now).map_err(stored::unreadable)?;
         let write = Write::Replace { key: self.address(), draft, expected: None };
         txn.step(vec![self.fence()], vec![write]);

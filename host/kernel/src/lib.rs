@@ -17,6 +17,7 @@ pub mod id;
 pub mod idempotency;
 pub mod index;
 pub mod kit;
+pub mod lease;
 pub mod ledger;
 pub mod limits;
 pub mod line;

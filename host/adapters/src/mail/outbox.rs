@@ -9,7 +9,7 @@ use charter_kernel::time::Instant;
 use charter_kernel::unit::Write;
 use charter_store::{ReadError, Store, Txn};
 use charter_tenancy::records::Record as _;
-use charter_tenancy::records::mail::{Cause, MAILS, Mail};
+use charter_tenancy::records::mail::{Cause, Mail};
 use charter_tenancy::stored;
 
 use super::domains;
@@ -17,6 +17,9 @@ use super::letter::Letter;
 
 /// How long a mail is tried, in milliseconds: six hours.
 pub const TRIED_MS: i64 = 6 * 3_600_000;
+
+/// How many of those that wait are counted.
+pub const WAITING_MAX: u64 = 20_000;
 
 /// A mail that is to be sent.
 pub struct Wanted<'a> {
@@ -93,12 +96,12 @@ pub async fn open(store: &Store, mail: &Mail) -> Result<Letter, String> {
         .map_err(|_| "its words cannot be read".to_owned())
 }
 
-/// How many mails wait to be sent, whosever they are.
+/// How many mails wait to be sent, whosever they are; counts to [`WAITING_MAX`] and no further.
 ///
 /// # Errors
 /// When the store cannot be asked.
 pub async fn waiting(store: &Store) -> Result<u64, ReadError> {
-    store.in_group(&Mail::space(), MAILS).await
+    store.in_groups(&Mail::space(), "", WAITING_MAX).await
 }
 
 #[cfg(test)]

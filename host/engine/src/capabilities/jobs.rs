@@ -3,6 +3,7 @@
 //!
 //! A guest sees the jobs of its own primitive and scope only.
 
+use charter_kernel::lease;
 use charter_kernel::refusal::Failure as Refused;
 use charter_kernel::time::Instant;
 use charter_kernel::unit::{Claim, Draft, Key, Reach};
@@ -11,7 +12,7 @@ use crate::backlog::{Kind, Verdict};
 use crate::bindings::charter::primitive::jobs::{Host, Job, Schedule};
 use crate::bindings::charter::primitive::types::Failure;
 use crate::failure::{failure, invalid, not_found, unread, write_failure};
-use crate::job::{JobRecord, Owner, ScheduleRecord, UNIQUE_KEY, groups_of, jobs, schedules};
+use crate::job::{JobRecord, Owner, ScheduleRecord, UNIQUE_KEY, jobs, schedules};
 use crate::state::{State, Work};
 
 /// Runs of one job.
@@ -78,7 +79,7 @@ impl Work {
             Verdict::Admitted => true,
             Verdict::Full => false,
             Verdict::Unknown(start) => {
-                let groups = groups_of(organization);
+                let groups = lease::groups_of(organization);
                 let counted = self.shared.store.in_groups(&space, &groups, max).await;
                 let counted = counted.map_err(|error| unread(&error))?;
                 self.asked.ask_by_count(kind, organization, (start, counted), max)

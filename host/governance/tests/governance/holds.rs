@@ -177,12 +177,12 @@ async fn one_later_request_settles_what_was_kept(bed: Bed) {
     bed.capture(&granted.id, CENT).await;
 }
 
-/// The holds that are due in a group.
-async fn due(bed: &Bed, group: &str) -> Vec<String> {
+/// The holds that are due of a kind.
+async fn due(bed: &Bed, kind: &str) -> Vec<String> {
     let take = Take {
         reach: None,
         space: space(),
-        group: group.into(),
+        group: charter_kernel::lease::group(&id(1), kind),
         until: bed.now().plus_ms(1),
         tokens: vec!["one".into(), "two".into()],
     };

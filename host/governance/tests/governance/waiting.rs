@@ -7,6 +7,7 @@ use base64::Engine as _;
 use charter_engine::{Leave, Proposal, Ungranted};
 use charter_governance::approvals::{self, Content, DECIDE_MS, Origin, Run};
 use charter_kernel::governance::hold::State;
+use charter_kernel::lease;
 use charter_kernel::unit::{Take, Unit, Write};
 use charter_tenancy::records::Record as _;
 use charter_tenancy::records::approval::{APPROVED, Approval, PENDING, Status};
@@ -135,14 +136,14 @@ async fn who_waits_is_told_how_to_look() {
     );
 }
 
-/// Takes what is due in a group of approvals.
-pub async fn take(bed: &Bed, group: &str) -> Option<Run> {
+/// Takes what is due of a kind of approvals.
+pub async fn take(bed: &Bed, kind: &str) -> Option<Run> {
     let take = Take {
         reach: None,
         space: Approval::space(),
-        group: group.into(),
+        group: lease::group(&id(1), kind),
         until: bed.now().plus_ms(60_000),
-        tokens: vec![format!("token of {group}")],
+        tokens: vec![format!("token of {kind}")],
     };
     let taken = bed.begin().take(take).await.unwrap().pop()?;
     Some(Run { approval: Approval::read(&taken.row).unwrap(), token: taken.token })

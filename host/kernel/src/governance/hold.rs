@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::policy::Decision;
 use crate::json_text;
+use crate::lease;
 use crate::ledger::Phase;
 use crate::meter::{Admission, Slot, Tally};
 use crate::time::Instant;
@@ -17,11 +18,11 @@ use crate::unit::{Draft, Guard, Key, LogKey, Reach, Space, Write};
 /// The indexed field that says where a hold stands, for as long as it is not over.
 pub const STATE: &str = "state";
 
-/// The group of holds that fall due when their request should have settled them.
+/// The kind of holds that fall due when their request should have settled them.
 pub const OPEN: &str = "open";
-/// The lease group of holds in doubt: each is due when its primitive is to be asked.
+/// The kind of holds in doubt: each is due when its primitive is to be asked.
 pub const DOUBT: &str = "doubt";
-/// The group of holds that wait for people; each is due when nobody's word counts any more.
+/// The kind of holds that wait for people; each is due when nobody's word counts any more.
 pub const WAITING: &str = "waiting";
 /// How long a hold that has ended is kept, in milliseconds: 90 days.
 pub const KEPT_MS: i64 = 90 * 86_400_000;
@@ -60,8 +61,8 @@ impl State {
         }
     }
 
-    /// The group in which its row falls due; one that is over does not.
-    fn group(self) -> Option<&'static str> {
+    /// The kind of its row, as that falls due; one that is over does not.
+    fn kind(self) -> Option<&'static str> {
         match self {
             State::Held | State::Dispatched => Some(OPEN),
             State::InDoubt => Some(DOUBT),
@@ -519,7 +520,8 @@ impl Hold {
     fn draft(&self, due_at: Instant) -> Draft {
         let state = (STATE.to_owned(), self.state.as_str().to_owned());
         let index = if self.state.is_over() { Vec::new() } else { vec![state] };
-        let lease = self.state.group().map(|group| (group.to_owned(), due_at));
+        let group = |kind| lease::group(&self.subject.organization, kind);
+        let lease = self.state.kind().map(|kind| (group(kind), due_at));
         let unleased = lease.is_none();
         Draft {
             user: self.subject.user.clone(),

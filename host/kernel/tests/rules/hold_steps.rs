@@ -5,6 +5,7 @@ use charter_kernel::governance::hold::{
     is_book, key, own_record_at, own_spend_space, space,
 };
 use charter_kernel::governance::settle::{End, Wish};
+use charter_kernel::lease::group;
 use charter_kernel::ledger::Phase;
 use charter_kernel::meter::{Admission, Tally};
 use charter_kernel::unit::{Draft, Guard, Space, Write};
@@ -68,7 +69,7 @@ fn a_hold_is_taken_with_all_its_charges_and_its_account() {
         Write::Insert { key: at, draft } => {
             assert_eq!(*at, key("o", "h"));
             assert_eq!(draft.index, [("state".to_owned(), "held".to_owned())]);
-            assert_eq!(draft.lease, Some((OPEN.to_owned(), hold.until)));
+            assert_eq!(draft.lease, Some((group("o", OPEN), hold.until)));
         }
         other => panic!("{other:?}"),
     }
@@ -79,10 +80,10 @@ fn a_dispatch_falls_due_with_its_request_or_its_settler() {
     let hold = paid(30);
     let step = hold.dispatch("h");
     assert_eq!((step.guards.clone(), step.hold.state), (vec![guard(&hold)], State::Dispatched));
-    assert_eq!(own(&step).lease, Some((OPEN.to_owned(), hold.until)));
+    assert_eq!(own(&step).lease, Some((group("o", OPEN), hold.until)));
     let settler = Settler { request: "later".into(), until: NOW.plus_ms(7) };
     let settled = Hold { settler: Some(settler), ..hold };
-    assert_eq!(own(&settled.dispatch("h")).lease, Some((OPEN.to_owned(), NOW.plus_ms(7))));
+    assert_eq!(own(&settled.dispatch("h")).lease, Some((group("o", OPEN), NOW.plus_ms(7))));
 }
 
 #[test]
@@ -90,7 +91,7 @@ fn a_kept_hold_is_settled_by_one_later_request() {
     let hold = paid(30);
     let kept = hold.keep("h", NOW.plus_ms(99));
     assert_eq!((kept.hold.kept, kept.hold.until), (true, NOW.plus_ms(99)));
-    assert_eq!(own(&kept).lease, Some((OPEN.to_owned(), NOW.plus_ms(99))));
+    assert_eq!(own(&kept).lease, Some((group("o", OPEN), NOW.plus_ms(99))));
     let settler = Settler { request: "later".into(), until: NOW.plus_ms(5) };
     let opened = kept.hold.reopen("h", 4, settler.clone());
     let alone = Guard::Version { key: key("o", "h"), version: Some(4) };
@@ -213,7 +214,7 @@ fn a_doubt_releases_nothing_and_is_asked_about() {
     let step = hold.doubt("h");
     assert_eq!((step.hold.state, step.guards.clone()), (State::InDoubt, vec![guard(&hold)]));
     assert_eq!(step.writes.len(), 1);
-    assert_eq!(own(&step).lease, Some((DOUBT.to_owned(), hold.until)));
+    assert_eq!(own(&step).lease, Some((group("o", DOUBT), hold.until)));
 }
 
 #[test]

@@ -49,11 +49,13 @@ pub fn hold(trail: &Trail, answered: Answered) -> Result<Answered, Refusal> {
     Ok(Answered { body, ..answered })
 }
 
-/// The refusal of an answer for which there is no room, to a change that was made.
+/// The refusal of an answer for which there is no room, to a change that was made or waits for
+/// people.
 pub fn answer_dropped() -> Refusal {
-    let message = "The request was made; its answer found no room, for earlier ones are not read or streams are open.";
-    Refusal::state_conflict("answer_dropped", message)
-        .hint("Read what it made, or ask again under its Idempotency-Key.")
+    let message = "The request stands; its answer found no room, for earlier ones are not read or streams are open.";
+    Refusal::state_conflict("answer_dropped", message).hint(
+        "Read what it made, or what waits for people, or ask again under its Idempotency-Key.",
+    )
 }
 
 /// The refusal of a request whose answer finds no room.

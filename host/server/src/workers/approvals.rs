@@ -15,7 +15,7 @@ use charter_store::CommitError;
 use charter_tenancy::records::Record as _;
 use charter_tenancy::records::approval::{APPROVED, Approval, PENDING, RESOLVED, Status};
 
-use super::due::{Due, Places};
+use super::due::{Due, at_work};
 use crate::app::App;
 use crate::pipeline::audit::{Decision, Subject};
 use crate::pipeline::nested::{self, Unmade};
@@ -23,48 +23,42 @@ use crate::pipeline::nested::{self, Unmade};
 /// How long after a host was last heard of another may take up what it worked on: what a crash
 /// leaves behind is made again within half a minute.
 const LEASE_MS: i64 = 20_000;
-/// Approvals worked on in turn, where each is done in a moment.
-const COUNT: usize = 16;
-/// Approved requests made side by side: each takes as long as it takes.
-const PLACES: Places = Places { all: 32, each: 8 };
+/// Approvals worked on side by side.
+const PLACES: usize = 32;
 /// The deadline of a request that declares none of its own.
 const DEADLINE_MS: u32 = 60_000;
 
-fn due_rows(group: &str) -> Due {
-    Due { space: Space::host(Approval::COLLECTION), group: group.into(), lease_ms: LEASE_MS }
+fn due_rows(kind: &'static str) -> Due {
+    let space = Space::host(Approval::COLLECTION);
+    Due { space, kind, lease_ms: LEASE_MS, places: PLACES }
 }
 
 /// Never ends by itself.
 pub(super) async fn run_approved(app: Arc<App>) {
-    let work = |taken| {
-        let app = app.clone();
-        async move { make(&app, taken).await }
-    };
-    due_rows(APPROVED).side_by_side(&app, PLACES, work).await;
+    due_rows(APPROVED).each(&app, |taken| make(app.clone(), taken)).await;
 }
 
 /// Never ends by itself.
 pub(super) async fn expire_undecided(app: Arc<App>) {
-    due_rows(PENDING).each(&app, COUNT, |taken| expire(&app, taken)).await;
+    due_rows(PENDING).each(&app, |taken| expire(app.clone(), taken)).await;
 }
 
 /// Never ends by itself.
 pub(super) async fn forget_resolved(app: Arc<App>) {
-    due_rows(RESOLVED).each(&app, COUNT, |taken| forget(&app, taken)).await;
+    due_rows(RESOLVED).each(&app, |taken| forget(app.clone(), taken)).await;
 }
 
-async fn make(app: &Arc<App>, taken: Taken) {
+async fn make(app: Arc<App>, taken: Taken) {
     let Ok(mut approval) = Approval::read(&taken.row) else { return };
     approval.status = Status::Executing;
     if approval.begun {
-        return mark_in_doubt(app, Run { approval, token: taken.token }).await;
+        return mark_in_doubt(&app, Run { approval, token: taken.token }).await;
     }
     let run = Arc::new(Run { approval, token: taken.token });
-    let approved = due_rows(APPROVED);
     let made = match approvals::request(&app.store, &run.approval).await {
         Ok(request) => tokio::select! {
-            made = make_again(app, &request, &run) => made,
-            () = approved.at_work(app, &taken.key, &run.token) => Err(Unmade::from(Refusal::overloaded(1))),
+            made = make_again(&app, &request, &run) => made,
+            () = at_work(&app, &taken.key, &run.token, LEASE_MS) => Err(Unmade::from(Refusal::overloaded(1))),
         },
         Err(refusal) => Err(Unmade::from(refusal)),
     };
@@ -82,9 +76,9 @@ async fn make(app: &Arc<App>, taken: Taken) {
             due_at: app.clock.now().plus_ms(1_000),
             undo: true,
         };
-        return commit(app, &run.approval, Unit { writes: vec![write], ..Unit::default() }).await;
+        return commit(&app, &run.approval, Unit { writes: vec![write], ..Unit::default() }).await;
     }
-    note_refusal(app, &run, &unmade).await;
+    note_refusal(&app, &run, &unmade).await;
 }
 
 /// Makes the request, or runs the job, as who asked.
@@ -143,7 +137,7 @@ async fn mark_in_doubt(app: &Arc<App>, run: Run) {
     note_refusal(app, &run, &Unmade::from(refusal)).await;
 }
 
-async fn expire(app: &Arc<App>, taken: Taken) {
+async fn expire(app: Arc<App>, taken: Taken) {
     let Ok(approval) = Approval::read(&taken.row) else { return };
     let now = app.clock.now();
     let approval = Approval { status: Status::Expired, resolved_at: Some(now), ..approval };
@@ -159,7 +153,7 @@ async fn expire(app: &Arc<App>, taken: Taken) {
         approvals::keep(&mut txn, &approval, &taken.token, now)
     };
     match ended.await {
-        Ok(()) => end(app, txn).await,
+        Ok(()) => end(&app, txn).await,
         Err(error) => tracing::warn!(
             message = error.message,
             approval = approval.id,
@@ -168,12 +162,12 @@ async fn expire(app: &Arc<App>, taken: Taken) {
     }
 }
 
-async fn forget(app: &Arc<App>, taken: Taken) {
+async fn forget(app: Arc<App>, taken: Taken) {
     let Ok(approval) = Approval::read(&taken.row) else { return };
     let (key, token) = (taken.key, taken.token);
     let guards = vec![Guard::Lease { key: key.clone(), token: token.clone() }];
     commit(
-        app,
+        &app,
         &approval,
         Unit { guards, writes: vec![Write::Settle { key, token }], ..Unit::default() },
     )

@@ -29,8 +29,8 @@ use charter_tenancy::records::{Record as _, USER};
 use super::due::Due;
 use crate::app::App;
 
-/// Records taken at once.
-const TAKEN_MAX: usize = 16;
+/// Records worked on side by side: each is long work for the store.
+const PLACES: usize = 4;
 /// How long one look at a record may take before another may take it up.
 const LEASE_MS: i64 = 60_000;
 /// Rows, or log entries, of one batch.
@@ -53,8 +53,9 @@ const WAIT_MS_MAX: i64 = 24 * 60 * 60 * 1_000;
 
 /// Never ends by itself.
 pub(super) async fn run(app: Arc<App>) {
-    let due = Due { space: Erasure::all(), group: ERASURE_GROUP.into(), lease_ms: LEASE_MS };
-    due.each(&app, TAKEN_MAX, |taken| erase_one(&app, taken)).await;
+    let (space, kind) = (Erasure::all(), ERASURE_GROUP);
+    let due = Due { space, kind, lease_ms: LEASE_MS, places: PLACES };
+    due.each(&app, |taken| erase_one(app.clone(), taken)).await;
 }
 
 /// The rest of a record after a look at it.
@@ -65,10 +66,10 @@ enum Left {
     Until(Instant),
 }
 
-async fn erase_one(app: &App, taken: Taken) {
+async fn erase_one(app: Arc<App>, taken: Taken) {
     let Ok(erasure) = Erasure::read(&taken.row) else { return };
     let (key, token) = (taken.key, taken.token);
-    let left = match look(app, &erasure, &key, &token).await {
+    let left = match look(&app, &erasure, &key, &token).await {
         Ok(left) => left,
         Err(error) => {
             // Its lease ends, and somebody takes it up again.

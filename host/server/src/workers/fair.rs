@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use charter_engine::job::organization_and_primitive;
+use charter_kernel::lease::organization_and_kind;
 use charter_kernel::unit::{Space, Take, Taken, Unit};
 use charter_store::CommitError;
 use tokio::time::Instant;
@@ -44,7 +44,7 @@ impl Fair {
         Self { space, lease_ms, round: Round::new(places), rested_at: Instant::now() }
     }
 
-    /// Takes what is due of groups whose primitive is `wanted`, as far as there are places.
+    /// Takes what is due of groups whose kind is `wanted`, as far as there are places.
     pub(super) async fn look(
         &mut self,
         app: &App,
@@ -58,9 +58,9 @@ impl Fair {
             tracing::warn!(error = &error as &dyn std::error::Error, "what is due cannot be read");
             CommitError::Failed
         })?;
-        let due = groups.iter().map(|group| (group, organization_and_primitive(group)));
+        let due = groups.iter().map(|group| (group, organization_and_kind(group)));
         let due: Vec<(&String, &str)> = due
-            .filter(|(_, (_, primitive))| wanted(primitive))
+            .filter(|(_, (_, kind))| wanted(kind))
             .map(|(group, (organization, _))| (group, organization))
             .collect();
         let organizations: Vec<&str> = due.iter().map(|(_, organization)| *organization).collect();

@@ -26,8 +26,10 @@ const LEASE_MS: i64 = 30_000;
 const ASK_MS_MIN: i64 = 60_000;
 /// See above.
 const ASK_MS_MAX: i64 = 3_600_000;
-/// Holds worked on at once.
-const COUNT: usize = 64;
+/// Holds worked on side by side.
+const PLACES: usize = 64;
+/// How long after its time a hold that waits may still be ended with its approval.
+const WAITED_MS: i64 = 3_600_000;
 /// How often it is looked whether it is time to remove those that ended long ago.
 const FORGET_LOOK: Duration = Duration::from_secs(15);
 /// How often that is.
@@ -39,27 +41,27 @@ const FORGET_ROWS: u32 = 200;
 
 type Failed = Box<dyn Error + Send + Sync>;
 
-fn due_rows(group: &str) -> Due {
-    Due { space: hold::space(), group: group.into(), lease_ms: LEASE_MS }
+fn due_rows(kind: &'static str) -> Due {
+    Due { space: hold::space(), kind, lease_ms: LEASE_MS, places: PLACES }
 }
 
 /// Never ends by itself.
 pub(super) async fn close_overdue(app: Arc<App>) {
     let (open, waiting) = (due_rows(OPEN), due_rows(WAITING));
     tokio::join!(
-        open.each(&app, COUNT, |taken| close(&app, taken)),
-        waiting.each(&app, COUNT, |taken| close(&app, taken)),
+        open.each(&app, |taken| close(app.clone(), taken)),
+        waiting.each(&app, |taken| close(app.clone(), taken)),
     );
 }
 
 /// Never ends by itself.
 pub(super) async fn ask_about_doubts(app: Arc<App>) {
-    due_rows(DOUBT).each(&app, COUNT, |taken| ask(&app, taken)).await;
+    due_rows(DOUBT).each(&app, |taken| ask(app.clone(), taken)).await;
 }
 
 /// Asks the primitive what became of a hold: again and again, ever more rarely, until it says so or
 /// a person does.
-async fn ask(app: &Arc<App>, taken: Taken) {
+async fn ask(app: Arc<App>, taken: Taken) {
     let Some(hold) = read(&taken.key, &taken.row) else { return };
     let now = app.clock.now();
     let wait = (now.0 - hold.until.0).clamp(ASK_MS_MIN, ASK_MS_MAX);
@@ -163,22 +165,16 @@ async fn forget_of(app: &App, organization: &str, before: Instant) -> Result<(),
     }
 }
 
-async fn close(app: &Arc<App>, taken: Taken) {
+async fn close(app: Arc<App>, taken: Taken) {
     let Some(hold) = read(&taken.key, &taken.row) else { return };
     let now = app.clock.now();
+    if let Some(due_at) = others_turn(&hold).filter(|due_at| *due_at > now) {
+        let release = Write::Release { key: taken.key, token: taken.token, due_at, undo: true };
+        let unit = Unit { writes: vec![release], ..Unit::default() };
+        return commit(&app, &hold.subject.organization, unit).await;
+    }
     let mut step = match hold.state {
-        // A later request settles it right now.
-        _ if hold.settler.as_ref().is_some_and(|settler| settler.until > now) => {
-            let due_at = hold.settler.map_or(now, |settler| settler.until);
-            let release = Write::Release { key: taken.key, token: taken.token, due_at, undo: true };
-            return commit(
-                app,
-                &hold.subject.organization,
-                Unit { writes: vec![release], ..Unit::default() },
-            )
-            .await;
-        }
-        // One that waits has no decision before its end: a request that is made after it takes its own.
+        // A request that is approved and made later takes its own.
         State::Pending | State::Held => hold.void(&taken.key.id, now),
         State::Dispatched => hold.doubt(&taken.key.id),
         _ => return,
@@ -200,11 +196,20 @@ async fn close(app: &Arc<App>, taken: Taken) {
         });
     }
     commit(
-        app,
+        &app,
         &hold.subject.organization,
         Unit { guards: step.guards, writes: step.writes, ..Unit::default() },
     )
     .await;
+}
+
+/// Until when a hold is somebody else's to end: the later request's that settles it, or the
+/// approval's that it waits for.
+fn others_turn(hold: &Hold) -> Option<Instant> {
+    match hold.state {
+        State::Pending => Some(hold.until.plus_ms(WAITED_MS)),
+        _ => hold.settler.as_ref().map(|settler| settler.until),
+    }
 }
 
 fn read(key: &Key, row: &Row) -> Option<Hold> {

@@ -4,27 +4,18 @@
 //! Rows are taken across all tenants, of each organization in turn, so that nobody's backlog delays
 //! anybody else's jobs.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use charter_engine::job;
-use tokio::task::{Id, JoinSet};
 
-use super::due::LOOK_EVERY;
+use super::due::{LOOK_EVERY, Running};
 use super::fair::Fair;
 use super::run;
 use crate::app::App;
 
 /// The time that a lease has beyond the run's own deadline: the time to settle.
 pub(super) const SETTLE_MS: i64 = 15_000;
-
-/// Jobs that run, and whose they are.
-#[derive(Default)]
-struct Running {
-    tasks: JoinSet<()>,
-    parties: HashMap<Id, String>,
-}
 
 /// Runs jobs until the host drains, then waits for those that run.
 pub(super) async fn run(app: Arc<App>) {
@@ -68,24 +59,5 @@ async fn look(app: &Arc<App>, due: &mut Fair, running: &mut Running) -> Duration
             tracing::warn!(%error, "jobs could not be taken");
             LOOK_EVERY
         }
-    }
-}
-
-impl Running {
-    fn begin(&mut self, party: String, work: impl Future<Output = ()> + Send + 'static) {
-        let id = self.tasks.spawn(work).id();
-        self.parties.insert(id, party);
-    }
-
-    /// Waits for the next job to end, and names its organization; `None` while none runs.
-    async fn wait_for_end(&mut self) -> Option<String> {
-        let ended = self.tasks.join_next_with_id().await?;
-        self.parties.remove(&ended.map_or_else(|error| error.id(), |(id, ())| id))
-    }
-
-    /// The organization of a job that has ended already.
-    fn has_ended(&mut self) -> Option<String> {
-        let ended = self.tasks.try_join_next_with_id()?;
-        self.parties.remove(&ended.map_or_else(|error| error.id(), |(id, ())| id))
     }
 }

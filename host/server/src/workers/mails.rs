@@ -22,11 +22,10 @@ use charter_tenancy::records::link::{Link, Mailed};
 use charter_tenancy::records::mail::{Cause, MAILS, Mail, NOTICES, Notice};
 use charter_tenancy::records::member::Member;
 use charter_tenancy::stored;
-use futures::future::join_all;
 use serde_json::{Value, json};
 
-use super::due::Due;
-use super::due::LOOK_EVERY;
+use super::due::{LOOK_EVERY, Running, at_work};
+use super::fair::Fair;
 use crate::app::App;
 
 mod expand;
@@ -35,8 +34,8 @@ mod expand;
 const LEASE_MS: i64 = 20_000;
 /// How long one try may take.
 const TRY: Duration = Duration::from_secs(150);
-/// Mails sent at one time.
-const COUNT: usize = 8;
+/// Mails sent at one time, and notices looked into.
+const PLACES: usize = 16;
 /// Before the second try; doubled with each further one.
 const BACKOFF_MS: i64 = 5_000;
 /// The longest wait between two tries.
@@ -44,50 +43,54 @@ const BACKOFF_MS_MAX: i64 = 900_000;
 /// Commits of one end while others change the link that it is about.
 const COMMITS_MAX: u32 = 8;
 
-fn notices() -> Due {
-    Due { space: Space::host(Notice::COLLECTION), group: NOTICES.into(), lease_ms: LEASE_MS }
-}
-
-fn mails() -> Due {
-    Due { space: Space::host(Mail::COLLECTION), group: MAILS.into(), lease_ms: LEASE_MS }
-}
-
 /// Until the host drains; what is being handed over then is handed over first.
 pub(super) async fn run(app: Arc<App>) {
-    let (notices, mails) = (notices(), mails());
+    let mut notices = Fair::new(Space::host(Notice::COLLECTION), LEASE_MS, PLACES);
+    let mut mails = Fair::new(Space::host(Mail::COLLECTION), LEASE_MS, PLACES);
+    let mut sending = Running::default();
     while !app.draining.is_cancelled() {
-        let mut idle = true;
-        for taken in take(&app, &notices).await {
-            idle = false;
+        let (found, next) = take(&app, &mut notices, NOTICES).await;
+        let (taken, next_mail) = take(&app, &mut mails, MAILS).await;
+        let is_idle = found.is_empty() && taken.is_empty();
+        for (party, taken) in found {
             expand::notice(&app, taken).await;
+            notices.leave(&party);
         }
-        let taken = take(&app, &mails).await;
-        idle &= taken.is_empty();
-        join_all(taken.into_iter().map(|taken| mail_one(&app, taken))).await;
-        if idle {
-            let wanted = tokio::time::timeout(LOOK_EVERY, app.adapters.mail_wanted.notified());
-            let _ = app.draining.run_until_cancelled(wanted).await;
+        for (party, taken) in taken {
+            sending.begin(party, mail_one(app.clone(), taken));
+        }
+        let wait = if is_idle { next.min(next_mail) } else { Duration::ZERO };
+        tokio::select! {
+            () = app.draining.cancelled() => {}
+            () = app.adapters.mail_wanted.notified() => {}
+            () = tokio::time::sleep(wait) => {}
+            Some(party) = sending.wait_for_end() => mails.leave(&party),
+        }
+        while let Some(party) = sending.has_ended() {
+            mails.leave(&party);
         }
     }
+    while sending.wait_for_end().await.is_some() {}
 }
 
-async fn take(app: &App, due: &Due) -> Vec<Taken> {
-    if !due.is_any_due(app).await {
-        return Vec::new();
+/// Takes rows that are due; says as well how long to wait for the next.
+async fn take(app: &App, due: &mut Fair, kind: &str) -> (Vec<(String, Taken)>, Duration) {
+    match due.look(app, |found| found == kind).await {
+        Ok(looked) => (looked.taken, looked.wait),
+        Err(error) => {
+            tracing::warn!(%error, kind, "what is to be mailed could not be taken");
+            (Vec::new(), LOOK_EVERY)
+        }
     }
-    due.take(app, COUNT).await.unwrap_or_else(|error| {
-        tracing::warn!(%error, space = due.space.as_str(), "what is to be mailed could not be taken");
-        Vec::new()
-    })
 }
 
 /// Tries one mail.
-async fn mail_one(app: &App, taken: Taken) {
+async fn mail_one(app: Arc<App>, taken: Taken) {
+    let app = &*app;
     let Ok(mail) = Mail::read(&taken.row) else { return };
-    let mails = mails();
     let fate = tokio::select! {
         fate = try_mail(app, &mail) => fate,
-        () = mails.at_work(app, &taken.key, &taken.token) => return,
+        () = at_work(app, &taken.key, &taken.token, LEASE_MS) => return,
     };
     let now = app.store.now();
     let tries = taken.row.lease.as_ref().map_or(1, |lease| lease.count);

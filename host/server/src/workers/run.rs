@@ -24,7 +24,7 @@ use crate::pipeline::owner::{self, Admitted, Work};
 /// Runs it and settles it.
 pub(super) async fn job(app: &Arc<App>, taken: Taken) {
     let settling = Settling::begin(app, &taken.key, &taken.row, By::Lease(taken.token.clone()));
-    let record: JobRecord = match serde_json::from_str(&taken.row.body) {
+    let mut record: JobRecord = match serde_json::from_str(&taken.row.body) {
         Ok(record) => record,
         Err(error) => {
             // Put away rather than handed out for ever; whoever mends it finds it by the log.
@@ -32,6 +32,7 @@ pub(super) async fn job(app: &Arc<App>, taken: Taken) {
             return settling.put_away().await;
         }
     };
+    record.note_run(settling.attempt());
     match run_leased(app, &settling, &record, taken).await {
         // Settled in the run's own commit. A run that waits for people is parked already, in the
         // commit that asked them.

@@ -3,7 +3,8 @@
 
 use std::sync::Arc;
 
-use charter_engine::job::{ScheduleRecord, UNIQUE_KEY, groups_of, jobs, schedules};
+use charter_engine::job::{ScheduleRecord, UNIQUE_KEY, jobs, schedules};
+use charter_kernel::lease;
 use charter_kernel::schedule::next_occurrence;
 use charter_kernel::time::Instant;
 use charter_kernel::unit::{Claim, Draft, Key, Rejection, Taken};
@@ -84,7 +85,7 @@ async fn fire(app: &App, taken: &Taken) {
 /// Whether as many of the organization's jobs wait as may. If nobody can tell, they do not.
 async fn is_full(app: &App, organization: &str) -> bool {
     let max = app.config.jobs.waiting_max;
-    let waiting = app.store.in_groups(&jobs(), &groups_of(organization), max).await;
+    let waiting = app.store.in_groups(&jobs(), &lease::groups_of(organization), max).await;
     waiting.is_ok_and(|waiting| waiting >= max)
 }
 

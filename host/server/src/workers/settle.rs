@@ -164,10 +164,8 @@ impl Settling {
         let Some((row, mut record)) = self.read(txn).await else { return };
         let now = self.store.now();
         let again = !matches!(ended, Ended::Answered(_)) && self.attempt < record.attempts_max;
-        // Of a run that nobody settled nobody knows what it did.
-        let is_unknown = self.attempt > record.settled.saturating_add(1);
-        record.acted |= is_unknown || matches!(ended, Ended::Failed(ending) if ending.dispatched);
-        record.settled = record.settled.max(self.attempt);
+        record.note_run(self.attempt);
+        record.acted |= matches!(ended, Ended::Failed(ending) if ending.dispatched);
         // The end of an approved run is told, whatever follows.
         let acted = record.acted && (!again || matches!(self.by, By::Approval(_)));
         let ended = match ended {

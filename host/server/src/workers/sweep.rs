@@ -12,8 +12,8 @@ use crate::app::App;
 
 /// How often it looks.
 const EVERY: Duration = Duration::from_secs(15);
-/// Rows removed of one kind at a look, in steps of [`STEP_ROWS`].
-const STEPS_MAX: u32 = 20;
+/// Steps of [`STEP_ROWS`] of one kind at a look: twice as many rows as a host takes in meanwhile.
+const STEPS_MAX: u32 = 200;
 /// Rows of one step.
 const STEP_ROWS: u32 = 200;
 /// Records that say by themselves when they end.

@@ -56,20 +56,8 @@ impl Store {
         })
     }
 
-    /// Rows of a group in a space of the host, of whatever reach, held or not. Counts to 20,000 and
-    /// no further.
-    pub async fn in_group(&self, space: &Space, group: &str) -> Result<u64, ReadError> {
-        let sql = self.inner.database.dialect.sql(
-            "SELECT count(*) FROM (SELECT d.due_at FROM documents d WHERE d.space = $1 AND d.lease_group = $2 \
-             AND d.lease_group IS NOT NULL AND d.space >= 'host.' AND d.space < 'host/' LIMIT 20000) f",
-        );
-        let query = query(sql).bind(space.as_str()).bind(group.to_owned());
-        let row = reading(query.fetch_one(&self.inner.readers)).await?;
-        let counted: i64 = row.try_get(0).map_err(|error| ReadError::Failed(Some(error)))?;
-        Ok(counted as u64)
-    }
-
-    /// The same of all groups whose names begin so; counts to `max` and no further.
+    /// How many rows of a space of the host lie in the lease groups whose names begin so; counts to
+    /// `max` and no further.
     pub async fn in_groups(&self, space: &Space, prefix: &str, max: u64) -> Result<u64, ReadError> {
         let sql = self.inner.database.dialect.sql(
             "SELECT count(*) FROM (SELECT d.due_at FROM documents d WHERE d.space = $1 AND d.lease_group >= $2 AND d.lease_group < $3 \

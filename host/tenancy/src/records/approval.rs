@@ -2,6 +2,7 @@
 
 use charter_kernel::governance::hold::Subject;
 use charter_kernel::id::OrganizationId;
+use charter_kernel::lease;
 use charter_kernel::time::Instant;
 use charter_kernel::unit::{Draft, Key, Reach, Space};
 use schemars::JsonSchema;
@@ -10,11 +11,11 @@ use serde_json::{Value, json};
 
 use super::{Record, USER, Unreadable, entry};
 
-/// The group of approvals that fall due when nobody has decided.
+/// The kind of approvals that fall due when nobody has decided.
 pub const PENDING: &str = "pending";
-/// The group of approvals whose request is to be made.
+/// The kind of approvals whose request is to be made.
 pub const APPROVED: &str = "approved";
-/// The group of approvals that are over.
+/// The group of approvals that are over, whoever's they are: nobody waits for their end.
 pub const RESOLVED: &str = "resolved";
 /// How long one that is over is kept, in milliseconds: 400 days.
 pub const KEPT_MS: i64 = 400 * 86_400_000;
@@ -200,12 +201,13 @@ impl Approval {
     /// # Errors
     /// Never: its maps have text keys.
     pub fn due(&self, at: Instant) -> Result<Draft, Unreadable> {
+        let group = |kind| lease::group(self.organization.as_str(), kind);
         let group = match self.status {
-            Status::PendingApproval => PENDING,
-            Status::Approved | Status::Executing => APPROVED,
-            _ => RESOLVED,
+            Status::PendingApproval => group(PENDING),
+            Status::Approved | Status::Executing => group(APPROVED),
+            _ => RESOLVED.to_owned(),
         };
-        Ok(Draft { lease: Some((group.to_owned(), at)), ..self.draft()? })
+        Ok(Draft { lease: Some((group, at)), ..self.draft()? })
     }
 }
 

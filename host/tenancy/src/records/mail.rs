@@ -1,15 +1,16 @@
 //! The mail that the host is about to send: notices of events, the mails that they become, and how
 //! many there were lately.
 
+use charter_kernel::lease;
 use charter_kernel::time::Instant;
 use charter_kernel::unit::{Draft, Key, Reach};
 use serde::{Deserialize, Serialize};
 
 use super::{EXPIRES, Record, Unreadable, entry};
 
-/// The lease group of notices.
+/// The kind of notices, in names of lease groups.
 pub const NOTICES: &str = "notices";
-/// The lease group of mails.
+/// The kind of mails, in names of lease groups.
 pub const MAILS: &str = "mails";
 
 /// Of what people are to be told. The recipients, if any, are found out behind the request that
@@ -53,12 +54,21 @@ pub struct Notice {
 }
 
 impl Notice {
+    /// The organization whose members are to be told; absent for the deployment's own.
+    fn organization(&self) -> Option<&str> {
+        match &self.about {
+            About::Approval { organization, .. } => Some(organization),
+            About::SignIn { .. } | About::Proof { .. } | About::Reset { .. } => None,
+        }
+    }
+
     /// The row's content, due then.
     ///
     /// # Errors
     /// Never: its maps have text keys.
     pub fn due(&self, at: Instant) -> Result<Draft, Unreadable> {
-        Ok(Draft { lease: Some((NOTICES.to_owned(), at)), ..self.draft()? })
+        let group = lease::group(self.organization().unwrap_or_default(), NOTICES);
+        Ok(Draft { lease: Some((group, at)), ..self.draft()? })
     }
 }
 
@@ -66,10 +76,7 @@ impl Record for Notice {
     const COLLECTION: &'static str = "mail_notices";
 
     fn key(&self) -> Key {
-        let reach = match &self.about {
-            About::Approval { organization, .. } => Reach::organization(organization),
-            About::SignIn { .. } | About::Proof { .. } | About::Reset { .. } => Reach::deployment(),
-        };
+        let reach = self.organization().map_or_else(Reach::deployment, Reach::organization);
         Key::new(&reach, &Self::space(), &*self.id)
     }
 }
@@ -141,7 +148,8 @@ impl Mail {
     /// # Errors
     /// Never: its maps have text keys.
     pub fn due(&self, at: Instant) -> Result<Draft, Unreadable> {
-        Ok(Draft { lease: Some((MAILS.to_owned(), at)), ..self.draft()? })
+        let group = lease::group(&self.organization, MAILS);
+        Ok(Draft { lease: Some((group, at)), ..self.draft()? })
     }
 }
 

@@ -3,6 +3,7 @@
 use charter_kernel::governance::hold::Subject;
 use charter_kernel::governance::policy::Grant;
 use charter_kernel::id::OrganizationId;
+use charter_kernel::lease;
 use charter_kernel::role::Role;
 use charter_kernel::unit::Reach;
 use charter_tenancy::records::approval::{
@@ -49,13 +50,14 @@ async fn an_approval_is_due_where_its_state_puts_it() {
     for status in ALL {
         let at = bed.now();
         let draft = approval(&organization, "a", status).due(at).unwrap();
+        let group = |kind| lease::group(organization.as_str(), kind);
         let group = match status {
-            Status::PendingApproval => PENDING,
-            Status::Approved | Status::Executing => APPROVED,
-            _ => RESOLVED,
+            Status::PendingApproval => group(PENDING),
+            Status::Approved | Status::Executing => group(APPROVED),
+            _ => RESOLVED.to_owned(),
         };
-        assert_eq!(draft.lease, Some((group.to_owned(), at)), "{status:?}");
         assert_eq!(status.is_over(), group == RESOLVED, "{status:?}");
+        assert_eq!(draft.lease, Some((group, at)), "{status:?}");
         assert_eq!(serde_json::to_value(status).unwrap(), status.as_str());
     }
 }

@@ -1,5 +1,6 @@
 //! The mails to send, their recipients, and when each is due.
 
+use charter_kernel::lease::group;
 use charter_kernel::time::Instant;
 use charter_kernel::unit::Reach;
 use charter_tenancy::records::link::Mailed;
@@ -14,15 +15,15 @@ const AT: Instant = Instant(1_800_000_000_000);
 fn a_notice_lies_with_whom_it_is_about() {
     let email = || "ann@example.com".to_owned();
     let about_approval = About::Approval { organization: "o".into(), approval: "a".into() };
-    for (about, reach) in [
-        (about_approval, Reach::organization("o")),
-        (About::SignIn { email: email() }, Reach::deployment()),
-        (About::Proof { email: email() }, Reach::deployment()),
-        (About::Reset { email: email() }, Reach::deployment()),
+    for (about, reach, organization) in [
+        (about_approval, Reach::organization("o"), "o"),
+        (About::SignIn { email: email() }, Reach::deployment(), ""),
+        (About::Proof { email: email() }, Reach::deployment(), ""),
+        (About::Reset { email: email() }, Reach::deployment(), ""),
     ] {
         let notice = Notice { id: "n".into(), about, created_at: AT };
         assert_eq!(notice.key().reach, reach);
-        assert_eq!(notice.due(AT).unwrap().lease, Some((NOTICES.to_owned(), AT)));
+        assert_eq!(notice.due(AT).unwrap().lease, Some((group(organization, NOTICES), AT)));
     }
 }
 
@@ -40,7 +41,7 @@ fn a_mail_lies_with_its_organization_or_the_deployment() {
             until: AT,
         };
         assert_eq!(mail.key().reach, reach);
-        assert_eq!(mail.due(AT).unwrap().lease, Some((MAILS.to_owned(), AT)));
+        assert_eq!(mail.due(AT).unwrap().lease, Some((group(organization, MAILS), AT)));
         let row = mail.draft().unwrap();
         assert!(row.index.is_empty(), "nothing finds a mail by its address: {:?}", row.index);
     }

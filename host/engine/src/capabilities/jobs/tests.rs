@@ -214,7 +214,7 @@ async fn what_waits_of_one_organization_is_bounded_and_leaves_room_for_others() 
 
 /// The jobs and the schedules of the organization of [`user`].
 async fn standing(bed: &Bed) -> (u64, u64) {
-    let groups = groups_of(user(3).lane());
+    let groups = charter_kernel::lease::groups_of(user(3).lane());
     let of = async |space: Space| bed.store().in_groups(&space, &groups, 100).await.unwrap();
     (of(jobs()).await, of(schedules()).await)
 }
