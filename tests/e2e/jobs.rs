@@ -3,6 +3,7 @@
 
 use charter_tests::artefacts::Artefacts;
 use charter_tests::patience::{PATIENCE, look_for, until};
+use charter_tests::tenant::unique;
 use charter_tests::world::Builder;
 use charter_tests::{Answer, Client, Tenant, World, on_both};
 use serde_json::{Value, json};
@@ -49,20 +50,24 @@ on_both! {
 
     fn a_job_that_has_failed_asks_nobody_to_try_again(world: Builder::new().bare()) {
         let tenant = tenant_with_script(world);
-        let refused = json!([{"refuse": "overloaded"}]);
-        let acted = json!([{"note": "note"}, {"checkpoint": 1}, {"refuse": "overloaded"}]);
-        for (key, steps, status, code, reason) in [
-            ("refused", refused, 503, "overloaded", "script"),
-            ("acted", acted, 409, "state_conflict", "EFFECT_WITHOUT_RECORD"),
+        let refuse = |code: &str| json!([{"refuse": code}]);
+        let act = |code: &str| json!([{"note": "note"}, {"checkpoint": 1}, {"refuse": code}]);
+        // A code of the host's, and one that the primitive declares.
+        for (steps, status, code, reason) in [
+            (refuse("overloaded"), 503, "overloaded", "script"),
+            (refuse("script_full"), 429, "script_full", "script"),
+            (act("overloaded"), 409, "state_conflict", "EFFECT_WITHOUT_RECORD"),
+            (act("script_full"), 409, "state_conflict", "EFFECT_WITHOUT_RECORD"),
         ] {
+            let key = unique("key");
             for replayed in [None, Some("true")] {
-                let told = job(&tenant.client, key, &steps);
+                let told = job(&tenant.client, &key, &steps);
                 assert_eq!(told.expect_error(status, code)["reason"], reason);
                 assert_eq!((told.header("x-should-retry"), told.header("retry-after")), (Some("false"), None), "{told}");
                 assert_eq!(told.header("idempotent-replayed"), replayed);
             }
         }
-        assert_eq!(count_jobs(&tenant.client), 2);
+        assert_eq!(count_jobs(&tenant.client), 4);
     }
 
     fn of_a_job_whose_run_broke_off_nobody_says_that_nothing_was_done(
