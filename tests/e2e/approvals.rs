@@ -87,6 +87,11 @@ fn stands(client: &Client) -> (i64, i64) {
     (cap["spent_micro_usd"].as_i64().unwrap(), cap["reserved_micro_usd"].as_i64().unwrap())
 }
 
+/// The holds that wait for people.
+fn pending_holds(client: &Client) -> Value {
+    client.get("/v1/governance/holds?state=pending").expect(200)["holds"].clone()
+}
+
 fn notes(client: &Client) -> usize {
     client.get("/v1/script/notes").expect(200)["notes"]
         .as_array()
@@ -149,8 +154,7 @@ on_both! {
         assert_eq!(approval(&tenant.client, &waiting)["status"], "canceled");
         let late = decide(&owner, &waiting, "approve").expect_error(409, "state_conflict");
         assert_eq!((&late["reason"], &late["details"]["status"]), (&json!("approval_decided"), &json!("canceled")));
-        let holds = tenant.client.get("/v1/governance/holds?state=pending").expect(200);
-        assert_eq!(holds["holds"], json!([]));
+        assert_eq!(pending_holds(&tenant.client), json!([]));
         world.books_agree();
     }
 
@@ -421,6 +425,84 @@ on_both! {
         let theirs = approve(&tenant.client.with("X-Service-User-Id", &tenant.user));
         assert_eq!((&theirs["status"], balances()), (&json!("failed"), (DOLLAR, 0)), "{theirs}");
         assert_eq!(theirs["error"]["reason"], "budget_exceeded", "{theirs}");
+        world.books_agree();
+    }
+
+    fn an_approved_job_that_ends_before_it_asks_frees_what_waited_for_it(world: Builder::new().bare()) {
+        let (tenant, owner) = govern(world, 1);
+        world.fund(&tenant, 1_000);
+        play(&tenant.client, json!([{ "open": "wallet" }])).expect(200);
+        let credit = || play(&tenant.client, json!([{ "balance": "credit" }])).expect(200)["seen"][0]["available"].clone();
+        for why in ["refused", "revoked", "denied"] {
+            let made = tenant.client.post("/v1/auth/keys", &json!({ "name": unique("key"), "role": "developer" })).expect(201);
+            let steps = json!([
+                { "note": "note", "slug": why },
+                { "leave": "script.spend", "amount": 2 * DOLLAR, "as": "p", "pays": ["credit", "wallet"] },
+                { "capture": "p", "amount": 2 * DOLLAR },
+            ]);
+            let key = tenant.client.bearer(made["key"].as_str().unwrap());
+            let asks = play(&key, json!([{ "enqueue": steps, "public": true, "attempts": 1 }])).expect(200);
+            let path = format!("/v1/jobs/{}", asks["seen"][0].as_str().unwrap());
+            let job = || tenant.client.get(&path).expect(200)["job"].clone();
+            until("the job asks", || job()["approval_id"].is_string());
+            let id = job()["approval_id"].as_str().unwrap().to_owned();
+            assert_eq!((stands(&tenant.client), credit()), ((0, 2 * DOLLAR), json!(8 * DOLLAR)), "{why}: held");
+            let done = match why {
+                "refused" => play(&tenant.client, json!([{ "note": "note", "slug": why }])),
+                "revoked" => tenant.client.delete(&format!("/v1/auth/keys/{}", made["id"].as_str().unwrap())),
+                _ => tenant.client.put("/v1/governance/policy", &json!({ "default": "deny", "rules": [] })),
+            };
+            done.expect(200);
+            decide(&owner, &id, "approve").expect(200);
+            assert_eq!(end(&tenant.client, &id)["status"], "failed", "{why}");
+            assert_eq!(job()["status"], "failed", "{why}");
+            assert_eq!((pending_holds(&tenant.client), credit()), (json!([]), json!(10 * DOLLAR)), "{why}: free");
+        }
+        tenant.client.put("/v1/governance/policy", &json!({ "rules": [] })).expect(200);
+        assert_eq!(stands(&tenant.client), (0, 0));
+        world.books_agree();
+    }
+
+    fn an_approved_request_that_goes_on_without_leave_frees_what_waited_for_it(world: Builder::new().bare()) {
+        let (tenant, owner) = govern(world, 1);
+        let tried = json!([{ "try": { "leave": "script.spend", "amount": 9 * DOLLAR, "as": "p" } }, { "note": "note" }]);
+        let id = waits(&play(&tenant.client, tried));
+        assert_eq!(stands(&tenant.client), (0, 9 * DOLLAR));
+        tenant.client.put("/v1/governance/policy", &json!({ "default": "deny", "rules": [] })).expect(200);
+        decide(&owner, &id, "approve").expect(200);
+        let over = end(&tenant.client, &id);
+        assert_eq!((&over["status"], &over["result"]["seen"][0]["reason"]), (&json!("succeeded"), &json!("policy_denied")), "{over}");
+        assert_eq!(pending_holds(&tenant.client), json!([]));
+        tenant.client.put("/v1/governance/policy", &json!({ "rules": [] })).expect(200);
+        assert_eq!((stands(&tenant.client), notes(&tenant.client)), ((0, 0), 1));
+        world.books_agree();
+    }
+
+    fn the_failure_of_an_approved_request_is_its_keys_answer_for_good(world: Builder::new().bare()) {
+        let (tenant, owner) = govern(world, 1);
+        let refused = json!([{ "call": "script.play", "body": { "steps": [{ "refuse": "overloaded" }] } }]);
+        let acted = |last: Value| json!([{ "note": "note" }, { "checkpoint": 1 }, last]);
+        let (trapped, late) = (acted(json!({ "trap": 1 })), acted(json!({ "sleep_ms": 20_000 })));
+        for (key, then, status, code, reason) in [
+            ("refused", refused, 503, "overloaded", "script"),
+            ("trapped", trapped, 500, "internal_error", "EFFECT_WITHOUT_RECORD"),
+            ("late", late, 500, "internal_error", "EFFECT_WITHOUT_RECORD"),
+        ] {
+            let leave = json!({ "leave": "script.spend", "amount": 2 * DOLLAR, "as": "p" });
+            let steps: Vec<&Value> = std::iter::once(&leave).chain(then.as_array().unwrap()).collect();
+            let ask = || tenant.client.call("POST", "/v1/script").idempotency_key(key).json(&json!({ "steps": steps })).send();
+            let id = waits(&ask());
+            decide(&owner, &id, "approve").expect(200);
+            let failed = end(&tenant.client, &id);
+            assert_eq!((&failed["status"], &failed["error"]["code"]), (&json!("failed"), &json!(code)), "{failed}");
+            assert_eq!(failed["error"]["reason"], reason, "{failed}");
+            for _ in 0..2 {
+                let told = ask();
+                assert_eq!(told.expect_error(status, code)["reason"], reason);
+                assert_eq!((told.header("x-should-retry"), told.header("retry-after")), (Some("false"), None), "{told}");
+            }
+        }
+        assert_eq!(pending_holds(&tenant.client), json!([]));
         world.books_agree();
     }
 

@@ -2,7 +2,8 @@
 //! again.
 
 use charter_tests::artefacts::Artefacts;
-use charter_tests::patience::until;
+use charter_tests::patience::{PATIENCE, look_for, until};
+use charter_tests::tenant::unique;
 use charter_tests::world::Builder;
 use charter_tests::{Answer, Client, Tenant, World, on_both};
 use serde_json::{Value, json};
@@ -45,6 +46,53 @@ on_both! {
             assert_eq!(error["reason"], "script");
         }
         assert_eq!(count_jobs(&tenant.client), 1);
+    }
+
+    fn a_job_that_has_failed_asks_nobody_to_try_again(world: Builder::new().bare()) {
+        let tenant = tenant_with_script(world);
+        let refuse = |code: &str| json!([{"refuse": code}]);
+        let act = |code: &str| json!([{"note": "note"}, {"checkpoint": 1}, {"refuse": code}]);
+        // A code of the host's, and one that the primitive declares.
+        for (steps, status, code, reason) in [
+            (refuse("overloaded"), 503, "overloaded", "script"),
+            (refuse("script_full"), 429, "script_full", "script"),
+            (act("overloaded"), 409, "state_conflict", "EFFECT_WITHOUT_RECORD"),
+            (act("script_full"), 409, "state_conflict", "EFFECT_WITHOUT_RECORD"),
+        ] {
+            let key = unique("key");
+            for replayed in [None, Some("true")] {
+                let told = job(&tenant.client, &key, &steps);
+                assert_eq!(told.expect_error(status, code)["reason"], reason);
+                assert_eq!((told.header("x-should-retry"), told.header("retry-after")), (Some("false"), None), "{told}");
+                assert_eq!(told.header("idempotent-replayed"), replayed);
+            }
+        }
+        assert_eq!(count_jobs(&tenant.client), 4);
+    }
+
+    fn of_a_job_whose_run_broke_off_nobody_says_that_nothing_was_done(
+        world: Builder::new().bare().environment("CHARTER_JOBS_DEADLINE_MS", "5000")
+    ) {
+        let tenant = tenant_with_script(world);
+        let steps = json!([
+            {"on_attempt": 1, "steps": [{"note": "note"}, {"checkpoint": 1}, {"sleep_ms": 60_000}]},
+            {"refuse": "rate_limited"},
+        ]);
+        let asked = json!({"steps": [{"enqueue": steps, "public": true, "attempts": 2}]});
+        let id = tenant.client.post("/v1/script", &asked).expect(200)["seen"][0].as_str().unwrap().to_owned();
+        until("its first run has acted", || {
+            let notes = tenant.client.get("/v1/script/notes").expect(200)["notes"].clone();
+            notes.as_array().unwrap().iter().any(|note| note["kind"] == "note")
+        });
+        world.kill();
+        world.start();
+        let client = tenant.client.at(world.server().address());
+        let failed = look_for(PATIENCE, "its second run fails", || {
+            let job = client.get(&format!("/v1/jobs/{id}")).expect(200)["job"].clone();
+            if job["status"] == "failed" { Ok(job) } else { Err(job) }
+        });
+        assert_eq!((&failed["attempts"], &failed["error"]["code"]), (&json!(2), &json!("state_conflict")), "{failed}");
+        assert_eq!(failed["error"]["reason"], "EFFECT_WITHOUT_RECORD", "{failed}");
     }
 
     fn the_list_goes_on_at_its_cursor(world: Builder::new().bare()) {

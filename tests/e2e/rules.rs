@@ -200,6 +200,22 @@ on_both! {
         assert_eq!(notes(&tenant.client, "note").len(), 3);
     }
 
+    fn what_acted_and_ran_out_of_time_is_answered_the_same_again(world) {
+        let tenant = world.register();
+        let client = tenant.client.with("idempotency-key", "late");
+        let steps = json!([{ "note": "note" }, { "checkpoint": 1 }, { "sleep_ms": 20_000 }]);
+        let first = play(&client, steps.clone());
+        let told = first.expect_error(500, "internal_error");
+        assert_eq!((&told["reason"], first.header("x-should-retry")), (&json!("EFFECT_WITHOUT_RECORD"), Some("false")), "{first}");
+        let again = play(&client, steps);
+        assert_eq!((again.status, again.header("idempotent-replayed")), (500, Some("true")), "{again}");
+        let error = again.json()["error"].clone();
+        for member in ["code", "message", "reason"] {
+            assert_eq!(error[member], told[member], "{member}");
+        }
+        assert_eq!(notes(&tenant.client, "note").len(), 1);
+    }
+
     fn a_revocation_in_the_middle_of_a_request_lets_it_commit_nothing(world) {
         let tenant = world.register();
         let user = tenant.user("agent");

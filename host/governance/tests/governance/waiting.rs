@@ -25,6 +25,8 @@ on_both!(
     what_waits_has_its_room_already,
     what_is_approved_is_held_anew_in_the_window_that_counts_now,
     what_is_approved_is_decided_anew,
+    a_run_that_broke_off_makes_room_for_the_next,
+    a_hold_under_which_something_left_outlives_the_runs_of_its_approval,
     an_answer_ends_what_was_approved_once,
     before_its_first_effect_a_request_is_marked_as_begun,
 );
@@ -203,6 +205,48 @@ async fn what_is_approved_is_decided_anew(bed: Bed) {
     assert_eq!(reason(bed.ask_from(again(&run), leave(CENT)).await), "profile_revoked");
 }
 
+async fn a_run_that_broke_off_makes_room_for_the_next(bed: Bed) {
+    bed.set_organization(asking(1)).await;
+    bed.set_organization(budget(6)).await;
+    let approval = bed.wait(leave(6 * CENT)).await;
+    let run = approve(&bed, &approval).await;
+    let first = bed.ask_from(again(&run), leave(6 * CENT)).await.unwrap();
+    assert_eq!(bed.hold(&approval.hold).await.state, State::Voided);
+    assert_eq!(bed.approval(&approval.id).await.hold, first.id, "it is the approval's now");
+    // Its host is gone, and another takes it up.
+    bed.clock.forward_ms(60_001);
+    let run = Arc::new(take(&bed, APPROVED).await.unwrap());
+    let second = bed.ask_from(again(&run), leave(6 * CENT)).await.unwrap();
+    assert_eq!(bed.hold(&first.id).await.state, State::Voided, "given up in the same unit");
+    assert_eq!(bed.hold(&second.id).await.state, State::Held);
+    let meter = bed.meter("organization", &organization_reach()).await;
+    assert_eq!(meter.now().reserved, 6 * CENT);
+    bed.capture(&second.id, 6 * CENT).await;
+    let books = charter_governance::verify::verify(bed.store()).await.unwrap();
+    assert_eq!(books.faults, Vec::<String>::new());
+}
+
+async fn a_hold_under_which_something_left_outlives_the_runs_of_its_approval(bed: Bed) {
+    bed.set_organization(asking(1)).await;
+    let approval = bed.wait(leave(6 * CENT)).await;
+    let run = approve(&bed, &approval).await;
+    let first = bed.ask_from(again(&run), leave(6 * CENT)).await.unwrap();
+    bed.step(bed.hold(&first.id).await.dispatch(&first.id)).await.unwrap();
+    bed.clock.forward_ms(60_001);
+    let run = take(&bed, APPROVED).await.unwrap();
+    assert_eq!(run.approval.hold, first.id);
+    let mut txn = bed.begin();
+    run.take_anew(&mut txn, &id(90), bed.now()).await.unwrap();
+    txn.commit().await.unwrap();
+    assert_eq!(bed.approval(&approval.id).await.hold, id(90));
+    assert_eq!(bed.hold(&first.id).await.state, State::Dispatched);
+    let mut txn = bed.begin();
+    run.end(&mut txn, Err(json!({ "code": "conflict" }))).await;
+    txn.commit().await.unwrap();
+    assert_eq!(bed.approval(&approval.id).await.status, Status::Failed);
+    assert_eq!(bed.hold(&first.id).await.state, State::Dispatched, "nor does the end void it");
+}
+
 async fn an_answer_ends_what_was_approved_once(bed: Bed) {
     bed.set_organization(asking(1)).await;
     let approval = bed.wait(leave(1)).await;
@@ -256,6 +300,7 @@ async fn an_end_says_what_became_of_the_request() {
         let is_kept = answer.is_some() || over.result_status.is_none_or(|status| status == 204);
         assert_eq!((over.status, over.result), (status, answer));
         assert_eq!(over.result_not_kept, !is_kept);
+        assert_eq!(bed.hold(&approval.hold).await.state, State::Voided, "nothing has used it");
         let (_, event) = bed.events().await.remove(0);
         let payload = &event["payload"];
         assert_eq!((&payload["status"], &payload["reason"]), (&json!(told), &json!(why)));

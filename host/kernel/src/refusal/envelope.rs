@@ -75,7 +75,7 @@ impl Refusal {
 mod tests {
     use super::*;
     use crate::fault::Fault;
-    use crate::refusal::Code;
+    use crate::refusal::{Code, Declared};
 
     #[test]
     fn both_catalogues_share_one_envelope() {
@@ -96,6 +96,20 @@ mod tests {
                 body["error"]["details"]["faults"][1],
                 json!({"path": "size", "message": "must be at most 3"})
             );
+        }
+    }
+
+    #[test]
+    fn what_is_refused_for_good_reads_the_same_and_is_asked_for_no_more() {
+        let own = Declared { code: "shelf_full".into(), status: 429 };
+        let declared = Refusal { own: Some(own), ..Refusal::rate_limited(2) };
+        for refusal in [Refusal::overloaded(1), Refusal::deadline_exceeded(), declared] {
+            assert!(refusal.should_retry(), "{refusal:?}");
+            let last = refusal.clone().for_good();
+            assert_eq!((last.should_retry(), last.retry_after_seconds), (false, None));
+            for catalogue in [Catalogue::Primary, Catalogue::Typed] {
+                assert_eq!(last.render(catalogue, "r"), refusal.render(catalogue, "r"));
+            }
         }
     }
 

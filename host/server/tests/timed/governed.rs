@@ -6,6 +6,9 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
+use charter_kernel::unit::{Unit, Write};
+use charter_tenancy::records::Record as _;
+use charter_tenancy::records::approval::{Approval, Status};
 use charter_tests::artefacts::Artefacts;
 use charter_tests::double::{Reply, listen};
 use charter_tests::patience::until;
@@ -77,6 +80,22 @@ impl Bed {
             assert_eq!(answer.expect_error(403, "forbidden")["reason"], "budget_exceeded");
         }
         answer.status == 200
+    }
+
+    /// Ends an approval as earlier builds did where its job failed: its hold goes on waiting.
+    fn fail_alone(&self, approval: &str) {
+        let (store, now) = (&self.timed.running().app.store, self.timed.now());
+        let organization = &self.tenant.organization;
+        self.runtime.block_on(async {
+            let key = Approval::address(organization, approval);
+            let row = store.get(&key).await.expect("the store answers").expect("an approval");
+            let waiting = Approval::read(&row).expect("it can be read");
+            let over = Approval { status: Status::Failed, resolved_at: Some(now), ..waiting };
+            let draft = over.due(now.plus_ms(400 * DAY_MS)).expect("it can be written");
+            let writes = vec![Write::Replace { key, draft, expected: None }];
+            let unit = Unit { organization: organization.clone(), writes, ..Unit::default() };
+            store.commit(unit).await.expect("the store takes it");
+        });
     }
 
     /// The amounts spent and reserved in the window of now.
@@ -187,6 +206,26 @@ fn what_nobody_decides_on_ends_and_its_funds_are_free() {
             .map_or(0, Vec::len)
     };
     until("its hold is forgotten", || voided() == 0);
+}
+
+#[test]
+fn a_hold_that_waits_for_an_approval_that_is_over_ends_at_its_time() {
+    let bed = Bed::new();
+    bed.budget(1_000, "month");
+    let rule = json!({ "id": "ask", "effect": "require_approval", "actions": ["script.spend"] });
+    bed.tenant.client.put("/v1/governance/policy", &json!({ "rules": [rule] })).expect(200);
+    let asked =
+        bed.play(json!([{ "leave": "script.spend", "amount": DOLLAR, "as": "p" }, { "capture": "p", "amount": DOLLAR }]));
+    bed.fail_alone(asked.expect(202)["approval_id"].as_str().expect("an id"));
+    bed.pass(DAY_MS - 1_000);
+    assert_eq!(bed.stands(), (0, DOLLAR));
+    bed.pass(2_000);
+    until("its funds are free", || bed.stands() == (0, 0));
+    let holds = |state: &str| {
+        let path = format!("/v1/governance/holds?state={state}");
+        bed.tenant.client.get(&path).expect(200)["holds"].as_array().map_or(0, Vec::len)
+    };
+    assert_eq!((holds("pending"), holds("voided")), (0, 1));
 }
 
 #[test]
