@@ -657,6 +657,48 @@ on_both! {
         world.books_agree();
     }
 
+    fn an_approved_request_that_a_job_answers_ends_as_the_job_does(world: Builder::new().bare()) {
+        let (tenant, owner) = govern(world, 1);
+        let ask = |key: &str, job: Value| {
+            let mut steps = spend(2 * DOLLAR);
+            steps.as_array_mut().unwrap().push(json!({ "enqueue": job, "answer": true, "public": true, "attempts": 1 }));
+            tenant.client.call("POST", "/v1/script").idempotency_key(key).json(&json!({ "steps": steps })).send()
+        };
+        let approve = |answer: &Answer| {
+            let id = waits(answer);
+            decide(&owner, &id, "approve").expect(200);
+            id
+        };
+        let succeeds = || ask("succeeds", json!([{ "note": "note" }]));
+        let id = approve(&succeeds());
+        let over = end(&tenant.client, &id);
+        assert_eq!((&over["status"], &over["result_kept"]), (&json!("succeeded"), &json!(true)), "{over}");
+        assert_eq!(over["result"]["seen"].as_array().map(Vec::len), Some(1), "the job's result, not its acceptance: {over}");
+        let again = succeeds();
+        assert_eq!((again.status, again.header("idempotent-replayed")), (200, Some("true")), "{again}");
+        assert_eq!(again.json(), over["result"]);
+        let fails = || ask("fails", json!([{ "refuse": "state_conflict" }]));
+        let id = approve(&fails());
+        let over = end(&tenant.client, &id);
+        assert_eq!((&over["status"], &over["result"]), (&json!("failed"), &Value::Null), "{over}");
+        assert_eq!((&over["error"]["code"], &over["error"]["reason"]), (&json!("state_conflict"), &json!("script")));
+        assert_eq!(fails().expect_error(409, "state_conflict")["reason"], "script");
+        // As long as the job is at work, nobody is told that anything has succeeded.
+        let cancelled = || ask("cancelled", json!([{ "sleep_ms": 5_000 }]));
+        let id = approve(&cancelled());
+        let running = || tenant.client.get("/v1/jobs?status=running").expect(200)["jobs"][0]["id"].as_str().map(str::to_owned);
+        until("the job runs", || running().is_some());
+        let job = running().unwrap();
+        assert_eq!(approval(&tenant.client, &id)["status"], "executing");
+        assert_eq!(waits(&cancelled()), id, "asked again it is told of the same");
+        tenant.client.delete(&format!("/v1/jobs/{job}")).expect(200);
+        let over = end(&tenant.client, &id);
+        assert_eq!((&over["status"], &over["error"]["reason"]), (&json!("failed"), &json!("job_cancelled")), "{over}");
+        assert_eq!(cancelled().expect_error(409, "state_conflict")["reason"], "job_cancelled");
+        assert_eq!((stands(&tenant.client), notes(&tenant.client)), ((6 * DOLLAR, 0), 4), "each was made once");
+        world.books_agree();
+    }
+
     fn a_pinned_key_sees_the_approvals_of_its_user_alone(world: Builder::new().bare()) {
         let (tenant, _) = govern(world, 1);
         let other = tenant.user(&unique("other"));

@@ -7,6 +7,7 @@
 //! [`crate::Entry::React`].
 
 use charter_kernel::lease;
+use charter_kernel::refusal::Refusal;
 use charter_kernel::scope::Principal;
 use charter_kernel::time::Instant;
 use charter_kernel::unit::{Draft, Reach, Space};
@@ -123,6 +124,19 @@ impl JobRecord {
             ("state", &self.state),
         ];
         entries.map(|(field, value)| (field.to_owned(), value.to_owned())).into()
+    }
+
+    /// The end of the job, once it has one: its result, or why it has none, as records keep it.
+    pub fn outcome(&self) -> Option<Result<Value, Value>> {
+        match self.state.as_str() {
+            "succeeded" => Some(Ok(self.result.clone().unwrap_or_default())),
+            "failed" => Some(Err(self.error.clone().unwrap_or_default())),
+            "cancelled" => {
+                let cancelled = Refusal::state_conflict("job_cancelled", "The job was cancelled.");
+                Some(Err(cancelled.to_rest()))
+            }
+            _ => None,
+        }
     }
 
     /// The row of a job that ended then: its key is free for the next one, nothing hands it out
@@ -245,6 +259,25 @@ mod tests {
         let again = serde_json::to_string(&job).unwrap();
         assert!(!again.contains("asked") && !again.contains("null"), "{again}");
         assert_eq!(serde_json::from_str::<JobRecord>(&again).unwrap(), job);
+    }
+
+    #[test]
+    fn a_job_has_an_outcome_once_it_has_ended() {
+        let told = serde_json::json!({ "code": "card_declined" });
+        let ended = |state: &str| JobRecord {
+            state: state.into(),
+            result: Some(serde_json::json!(1)),
+            error: Some(told.clone()),
+            ..record()
+        };
+        assert_eq!(record().outcome(), None);
+        assert_eq!(ended("queued").outcome(), None, "another run follows");
+        assert_eq!(ended("succeeded").outcome(), Some(Ok(serde_json::json!(1))));
+        assert_eq!(ended("failed").outcome(), Some(Err(told.clone())));
+        let cancelled = ended("cancelled").outcome().unwrap().unwrap_err();
+        assert_eq!(cancelled["reason"], "job_cancelled");
+        let silent = JobRecord { result: None, ..ended("succeeded") };
+        assert_eq!(silent.outcome(), Some(Ok(Value::Null)));
     }
 
     #[test]

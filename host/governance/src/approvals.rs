@@ -15,7 +15,7 @@ use charter_kernel::refusal::Refusal;
 use charter_kernel::role::Role;
 use charter_kernel::scope::{Actor, ActorKind, Naming, Principal, Scope};
 use charter_kernel::time::Instant;
-use charter_kernel::unit::{Draft, Fact, Guard, Key, Write};
+use charter_kernel::unit::{Draft, Fact, Guard, Key, Row, Write};
 use charter_store::{Store, Txn};
 use charter_tenancy::directory::Directory;
 use charter_tenancy::place::{Owner, Unplaced};
@@ -32,6 +32,10 @@ use crate::lifecycle;
 pub const DECIDE_MS: i64 = 86_400_000;
 /// Bytes of an answer that an approval keeps.
 const RESULT_BYTES_MAX: usize = 256 << 10;
+/// The shortest wait between two looks at the job that answers a request, in milliseconds.
+const LOOK_MS_MIN: i64 = 1_000;
+/// The longest.
+const LOOK_MS_MAX: i64 = 60_000;
 
 /// The origin of a call, and how the call is made again.
 pub enum Origin {
@@ -317,6 +321,7 @@ pub async fn new_approval(
         tells: request.tells.clone(),
         job: request.job.clone(),
         begun: false,
+        answered_by: None,
         expires_at: now.plus_ms(DECIDE_MS),
         created_at: now,
         resolved_at: None,
@@ -501,13 +506,7 @@ impl Run {
     /// not used ends with it.
     pub async fn end(&self, txn: &mut Txn, result: Result<(u16, Content<'_>), Value>) {
         let now = txn.store().now();
-        if let Err(error) = release(txn, &self.approval, now).await {
-            tracing::warn!(
-                message = error.message,
-                approval = self.approval.id,
-                "the hold of an approval that is over is left to its time"
-            );
-        }
+        self.release_unused(txn, now).await;
         let mut approval = self.approval.clone();
         approval.resolved_at = Some(now);
         match result {
@@ -523,6 +522,10 @@ impl Run {
                 approval.status = Status::Failed;
             }
         }
+        if approval.is_forgotten() {
+            // Its user was erased while a job was at work: what that says of the user goes too.
+            approval = approval.forget();
+        }
         if let Err(error) = settle(txn, &approval, &self.token, now) {
             tracing::error!(
                 message = error.message,
@@ -530,6 +533,78 @@ impl Run {
                 "the end of an approval cannot be written"
             );
         }
+    }
+
+    /// Adds to the unit of a request that a job answers that the approval ends as the job does. The
+    /// request is not made again, and a hold that was not used ends with it.
+    pub async fn await_job(&self, txn: &mut Txn, job: Key, status: u16) {
+        let now = txn.store().now();
+        self.release_unused(txn, now).await;
+        let approval = Approval {
+            status: Status::Executing,
+            begun: true,
+            answered_by: Some(job),
+            result_status: Some(status),
+            ..self.approval.clone()
+        };
+        if let Err(error) = put(txn, &approval, &self.token, now.plus_ms(LOOK_MS_MIN)) {
+            tracing::error!(
+                message = error.message,
+                approval = approval.id,
+                "an approval cannot wait for the job that answers its request"
+            );
+        }
+    }
+
+    /// Ends the approval as the job has ended that answers its request. Until then it is looked at
+    /// again: often at first, then more seldom. So the ways in which a job ends or goes need to
+    /// know nothing of approvals.
+    ///
+    /// # Errors
+    /// When the store cannot be asked.
+    pub async fn follow_job(&self, txn: &mut Txn) -> Result<(), Refusal> {
+        let Some(job) = &self.approval.answered_by else { return Ok(()) };
+        let row = txn.get_relaxed(job).await.map_err(stored::reading)?;
+        match outcome(row.as_ref()) {
+            Some(Ok(result)) => {
+                let (status, text) = (self.approval.result_status, result.to_string());
+                let content = Content::Whole(text.as_bytes());
+                self.end(txn, Ok((status.unwrap_or(200), content))).await;
+            }
+            Some(Err(error)) => self.end(txn, Err(error)).await,
+            None => {
+                let now = txn.store().now();
+                let since = row.map_or(now, |row| row.created_at);
+                let wait_ms = ((now.0 - since.0) / 4).clamp(LOOK_MS_MIN, LOOK_MS_MAX);
+                let (key, token) = (self.address(), self.token.clone());
+                let due_at = now.plus_ms(wait_ms);
+                txn.write(Write::Release { key, token, due_at, undo: true });
+            }
+        }
+        Ok(())
+    }
+
+    async fn release_unused(&self, txn: &mut Txn, now: Instant) {
+        if let Err(error) = release(txn, &self.approval, now).await {
+            tracing::warn!(
+                message = error.message,
+                approval = self.approval.id,
+                "the hold of an approval that is over is left to its time"
+            );
+        }
+    }
+}
+
+/// The end of the job in this row, once it has one. One that was removed, or that nobody can read,
+/// answers nothing any more.
+fn outcome(row: Option<&Row>) -> Option<Result<Value, Value>> {
+    let Some(row) = row else {
+        let gone = Refusal::state_conflict("job_gone", "The job that was to answer is gone.");
+        return Some(Err(gone.to_rest()));
+    };
+    match serde_json::from_str::<JobRecord>(&row.body) {
+        Ok(job) => job.outcome(),
+        Err(_) => Some(Err(Refusal::internal().to_rest())),
     }
 }
 
@@ -552,8 +627,12 @@ pub fn settle(
 /// # Errors
 /// Never: its maps have text keys.
 pub fn keep(txn: &mut Txn, approval: &Approval, token: &str, now: Instant) -> Result<(), Refusal> {
-    let (key, due_at) =
-        (Approval::address(approval.organization.as_str(), &approval.id), now.plus_ms(KEPT_MS));
+    put(txn, approval, token, now.plus_ms(KEPT_MS))
+}
+
+/// Writes an approval under the lease that was held for it, and gives that up: it is due then.
+fn put(txn: &mut Txn, approval: &Approval, token: &str, due_at: Instant) -> Result<(), Refusal> {
+    let key = Approval::address(approval.organization.as_str(), &approval.id);
     let draft = approval.due(due_at).map_err(stored::unreadable)?;
     let writes = vec![
         Write::Replace { key: key.clone(), draft, expected: None },

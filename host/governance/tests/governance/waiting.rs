@@ -4,20 +4,21 @@
 use std::sync::Arc;
 
 use base64::Engine as _;
+use charter_engine::job::jobs;
 use charter_engine::{Leave, Proposal, Ungranted};
 use charter_governance::approvals::{self, Content, DECIDE_MS, Origin, Run};
 use charter_kernel::governance::hold::State;
 use charter_kernel::lease;
-use charter_kernel::unit::{Take, Unit, Write};
+use charter_kernel::unit::{Draft, Key, Take, Unit, Write};
 use charter_tenancy::records::Record as _;
 use charter_tenancy::records::approval::{APPROVED, Approval, PENDING, Status};
 use proptest::prelude::*;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::bed::{Bed, on_both, reason};
 use crate::words::{
     CENT, DAY_MS, asker, asking, budget, card, credit, fund, id, leave, leave_for,
-    organization_reach, payment, policy, proposal, request, soft_budget,
+    organization_reach, payment, policy, proposal, request, soft_budget, user_reach,
 };
 
 on_both!(
@@ -29,6 +30,7 @@ on_both!(
     a_hold_under_which_something_left_outlives_the_runs_of_its_approval,
     an_answer_ends_what_was_approved_once,
     before_its_first_effect_a_request_is_marked_as_begun,
+    a_request_that_a_job_answers_ends_as_the_job_does,
 );
 
 async fn what_waits_is_held_told_and_kept_sealed(bed: Bed) {
@@ -348,6 +350,93 @@ async fn before_its_first_effect_a_request_is_marked_as_begun(bed: Bed) {
     bed.clock.forward_ms(60_001);
     let next = take(&bed, APPROVED).await.unwrap();
     assert!(next.approval.begun, "whoever takes it over knows");
+}
+
+/// Puts a job of the user's in this state; answers its address.
+async fn put_job(bed: &Bed, n: u8, state: &str) -> Key {
+    let key = Key::new(&user_reach(), &jobs(), id(n));
+    let job = json!({
+        "primitive": "shop", "signal": "job", "name": "buy", "payload": {}, "attempts_max": 3,
+        "owner": { "organization": id(1), "project": id(2) }, "public": false,
+        "run_at": bed.now(), "state": state, "result": { "id": "b1" },
+        "error": { "code": "card_declined" },
+    });
+    let draft = Draft { body: job.to_string(), ..Draft::default() };
+    let write = Write::Put { key: key.clone(), draft };
+    bed.commit(Unit { writes: vec![write], ..Unit::default() }).await.unwrap();
+    key
+}
+
+/// Has the approval of a request that was made wait for the job that answers it.
+async fn await_job(bed: &Bed, job: &Key) -> Approval {
+    let approval = bed.wait(leave(1)).await;
+    let run = approve(bed, &approval).await;
+    let mut txn = bed.begin();
+    run.await_job(&mut txn, job.clone(), 201).await;
+    txn.commit().await.unwrap();
+    bed.approval(&approval.id).await
+}
+
+/// Looks at the job behind the approval that is due next.
+async fn follow(bed: &Bed) {
+    bed.clock.forward_ms(1_000);
+    let run = take(bed, APPROVED).await.unwrap();
+    let mut txn = bed.begin();
+    run.follow_job(&mut txn).await.unwrap();
+    txn.commit().await.unwrap();
+}
+
+async fn a_request_that_a_job_answers_ends_as_the_job_does(bed: Bed) {
+    bed.set_organization(asking(1)).await;
+    for (n, state, reason) in [
+        (80, "succeeded", Value::Null),
+        (81, "failed", Value::Null),
+        (82, "cancelled", json!("job_cancelled")),
+        (83, "gone", json!("job_gone")),
+    ] {
+        let told = bed.events().await.len();
+        let job = put_job(&bed, n, "queued").await;
+        let waits = await_job(&bed, &job).await;
+        assert_eq!((waits.status, waits.begun, waits.resolved_at), (Status::Executing, true, None));
+        assert_eq!(bed.hold(&waits.hold).await.state, State::Voided, "it was not used");
+        assert!(take(&bed, APPROVED).await.is_none(), "not at once");
+        follow(&bed).await;
+        assert_eq!(bed.approval(&waits.id).await.status, Status::Executing, "{state}");
+        assert_eq!(bed.events().await.len(), told, "nothing is resolved yet");
+        match state {
+            "gone" => bed.remove(&job).await,
+            _ => drop(put_job(&bed, n, state).await),
+        }
+        follow(&bed).await;
+        let over = bed.approval(&waits.id).await;
+        if state == "succeeded" {
+            assert_eq!((over.status, over.result_status), (Status::Succeeded, Some(201)));
+            assert_eq!((over.result, over.error), (Some(json!({ "id": "b1" })), None));
+        } else {
+            assert_eq!((over.status, over.result), (Status::Failed, None), "{state}");
+            let error = over.error.unwrap();
+            assert_eq!(error["reason"], reason, "{state}");
+            assert_eq!(error["code"] == "card_declined", state == "failed");
+        }
+        assert_eq!(bed.events().await.len(), told + 1);
+        assert!(take(&bed, APPROVED).await.is_none(), "it is over");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_that_answers_for_an_erased_user_leaves_nothing_of_it_in_the_approval() {
+    let bed = Bed::sqlite().await;
+    bed.set_organization(asking(1)).await;
+    let job = put_job(&bed, 80, "queued").await;
+    let forgotten = await_job(&bed, &job).await.forget();
+    let draft = forgotten.draft().unwrap();
+    let write = Write::Replace { key: forgotten.key(), draft, expected: None };
+    bed.commit(Unit { writes: vec![write], ..Unit::default() }).await.unwrap();
+    put_job(&bed, 80, "succeeded").await;
+    follow(&bed).await;
+    let over = bed.approval(&forgotten.id).await;
+    assert_eq!((over.status, over.result.as_ref()), (Status::Succeeded, None));
+    assert!(over.is_forgotten());
 }
 
 proptest! {

@@ -12,6 +12,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 
 use super::claim;
 use super::job;
+use super::matched::Operation;
 use super::respond::{Answered, JSON};
 use super::trail::Trail;
 use super::validate::Validated;
@@ -123,14 +124,24 @@ pub fn render(operation: &ServedOperation, page: &Page, answer: &Answer) -> Answ
 }
 
 /// The state of an approval, in the place of its request's answer: that it waits, its answer, or
-/// why it has none.
+/// why it has none. That of a job which answers is in the job's record, whole.
 ///
 /// # Errors
 /// Why the request was not made, or failed.
-pub async fn approval_answer(app: &App, organization: &str, id: &str) -> Result<Answered, Refusal> {
+pub async fn approval_answer(
+    app: &App,
+    organization: &str,
+    operation: &Operation,
+    id: &str,
+) -> Result<Answered, Refusal> {
     let row = app.store.get(&Approval::address(organization, id)).await.map_err(stored::reading)?;
     let approval =
         Approval::read(&row.ok_or_else(Refusal::not_found)?).map_err(stored::unreadable)?;
+    if let (Some(job), Operation::Guest(served, operation)) = (&approval.answered_by, operation)
+        && let Some(answered) = job::look(app, served, operation, job).await?
+    {
+        return Ok(answered);
+    }
     let over = |what: &str| {
         let refusal = Refusal::forbidden(
             format!("approval_{what}"),

@@ -21,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::audit::Subject;
 use super::claim::Claim;
-use super::finish::Finisher;
+use super::finish::{Approved, Finisher};
 use super::matched::Operation;
 use super::owner::Admitted;
 use super::respond::Answered;
@@ -98,6 +98,8 @@ pub async fn handle(
         (None, Some(run)) => run.claiming(trail.at),
         (None, None) => None,
     };
+    let scope = validated.caller().scope();
+    let approved = approved.map(|run| Approved { run, reach: scope.narrowest() });
     let finisher = Arc::new(Finisher {
         store: app.store.clone(),
         // A read leaves a row only where it is forbidden, and that one is written with the refusal.
@@ -115,7 +117,7 @@ pub async fn handle(
     });
     let call = Call {
         request_id: trail.id.as_str().to_owned(),
-        scope: validated.caller().scope(),
+        scope,
         guards: if mutates { validated.guards() } else { Vec::new() },
         credential: if mutates { validated.caller().credential() } else { Vec::new() },
         claim: claiming,

@@ -112,8 +112,8 @@ pub async fn replay(
         (Claimed::Job(id), Operation::Guest(served, operation)) => {
             job::result(app, caller, served, operation, &id).await
         }
-        (Claimed::Approval(id), _) => {
-            answer::approval_answer(app, caller.organization(), &id).await
+        (Claimed::Approval(id), operation) => {
+            answer::approval_answer(app, caller.organization(), operation, &id).await
         }
         (Claimed::Job(_), Operation::Host(_)) | (Claimed::Free(_), _) => {
             return Err(Refusal::internal());

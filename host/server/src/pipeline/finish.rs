@@ -5,9 +5,11 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use charter_engine::job::jobs;
 use charter_engine::{Answer, AnswerBody, Ending, EndingResult, Finish};
 use charter_governance::approvals::{Content, Run};
 use charter_kernel::refusal::{EFFECT_WITHOUT_RECORD, Failure, Refusal};
+use charter_kernel::unit::{Key, Reach};
 use charter_registry::served::{Served, ServedOperation};
 use charter_store::{Store, Txn};
 use charter_tenancy::records::Record as _;
@@ -41,13 +43,42 @@ pub struct Finisher {
     /// The page that was asked for.
     pub page: Page,
     /// The approval by which the request is made, where it is made by one.
-    pub approved: Option<Arc<Run>>,
+    pub approved: Option<Approved>,
     /// The room for the answer of a change, where it goes to a client.
     pub room: Option<Arc<AnswerRoom>>,
     /// Set once it has failed after an effect.
     pub acted: AtomicBool,
     /// The answer as its record has it, for who waits.
     pub rendered: Mutex<Option<Answered>>,
+}
+
+/// The approval by which a request is made.
+pub struct Approved {
+    /// The approval, under its lease.
+    pub run: Arc<Run>,
+    /// The reach of the request, and so of a job that answers it.
+    pub reach: Reach,
+}
+
+impl Approved {
+    /// The request was answered: that ends the approval, or has it wait for the job that answers.
+    async fn note_answer(
+        &self,
+        txn: &mut Txn,
+        answer: &Answer,
+        answered: &Answered,
+        of: &ServedOperation,
+    ) {
+        if let AnswerBody::Job(id) = &answer.body {
+            let job = Key::new(&self.reach, &jobs(), id.as_str());
+            return self.run.await_job(txn, job, of.status).await;
+        }
+        let content = match answered.body.as_whole() {
+            Some(body) if !of.contract.class.shows_secret() => Content::Whole(body),
+            _ => Content::Withheld,
+        };
+        self.run.end(txn, Ok((answered.status.as_u16(), content))).await;
+    }
 }
 
 impl Finish for Finisher {
@@ -114,12 +145,8 @@ impl Finisher {
         let answered = answer::render(&self.operation, &self.page, answer);
         self.audit(txn, answered.status.as_u16(), None);
         self.keep(txn, ending, &answered).await;
-        if let Some(run) = &self.approved {
-            let content = match answered.body.as_whole() {
-                Some(body) if !self.operation.contract.class.shows_secret() => Content::Whole(body),
-                _ => Content::Withheld,
-            };
-            run.end(txn, Ok((answered.status.as_u16(), content))).await;
+        if let Some(approved) = &self.approved {
+            approved.note_answer(txn, answer, &answered, &self.operation).await;
         }
         answered
     }
@@ -152,8 +179,8 @@ impl Finisher {
         let status = answered.status.as_u16();
         // A run that was claimed is not made again.
         let is_over = !refusal.should_retry() || ending.dispatched || ending.claimed;
-        if let Some(run) = self.approved.as_ref().filter(|_| is_over) {
-            run.end(txn, Err(refusal.to_rest())).await;
+        if let Some(approved) = self.approved.as_ref().filter(|_| is_over) {
+            approved.run.end(txn, Err(refusal.to_rest())).await;
         }
         self.audit(txn, status, Some(&refusal));
         // Only a final answer is kept: what may go otherwise the next time is asked again.
@@ -168,8 +195,8 @@ impl Finisher {
         self.audit(txn, refusal.status(self.wording.catalogue), Some(refusal));
         if ending.dispatched {
             self.acted.store(true, SeqCst);
-            if let Some(run) = &self.approved {
-                run.end(txn, Err(refusal.to_rest())).await;
+            if let Some(approved) = &self.approved {
+                approved.run.end(txn, Err(refusal.to_rest())).await;
             }
             self.keep(txn, ending, &respond::render_refusal(&self.wording, refusal)).await;
         } else if ending.claimed {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use charter_engine::job::{JobRecord, jobs};
 use charter_kernel::authority::Class;
 use charter_kernel::refusal::{Code, Failure, Refusal};
-use charter_kernel::unit::{Key, Reach};
+use charter_kernel::unit::{Key, Reach, Row};
 use charter_registry::served::{Served, ServedOperation};
 use charter_tenancy::stored::reading;
 use http::StatusCode;
@@ -40,25 +40,48 @@ pub async fn result(
     app.governance.job_wanted.notify_one();
     let waiting = async {
         loop {
-            let Some(row) = app.store.get(&key).await.map_err(reading)? else { return Ok(None) };
-            let job: JobRecord =
-                serde_json::from_str(&row.body).map_err(|_| Refusal::internal())?;
-            match job.state.as_str() {
-                "succeeded" => {
-                    return Ok(Some(Answered::json(status(operation.status), result_text(&job))));
-                }
-                "failed" => return Err(failure(served, &job)),
-                "cancelled" => {
-                    return Err(Refusal::state_conflict("job_cancelled", "The job was cancelled."));
-                }
-                _ => changed.wait().await,
+            let row = app.store.get(&key).await.map_err(reading)?;
+            let Some(row) = row else { return Ok::<_, Refusal>(None) };
+            if let Some(ended) = outcome(served, operation, &row)? {
+                return Ok(Some(ended));
             }
+            changed.wait().await;
         }
     };
     match tokio::time::timeout(Duration::from_millis(u64::from(deadline_ms)), waiting).await {
         Ok(Ok(Some(answered))) => Ok(answered),
         Ok(Err(refusal)) => Err(refusal),
         Ok(Ok(None)) | Err(_) => Ok(acceptance(id)),
+    }
+}
+
+/// The answer of the job at this address, which is an approved request's as it would be a direct
+/// one's. Nothing while it has not ended, and once it is gone.
+///
+/// # Errors
+/// Why the job failed.
+pub async fn look(
+    app: &App,
+    served: &Served,
+    operation: &ServedOperation,
+    key: &Key,
+) -> Result<Option<Answered>, Refusal> {
+    match app.store.get(key).await.map_err(reading)? {
+        Some(row) => outcome(served, operation, &row),
+        None => Ok(None),
+    }
+}
+
+fn outcome(
+    served: &Served,
+    operation: &ServedOperation,
+    row: &Row,
+) -> Result<Option<Answered>, Refusal> {
+    let job: JobRecord = serde_json::from_str(&row.body).map_err(|_| Refusal::internal())?;
+    match job.outcome() {
+        Some(Ok(result)) => Ok(Some(Answered::json(status(operation.status), result.to_string()))),
+        Some(Err(error)) => Err(failure(served, &error, job.acted)),
+        None => Ok(None),
     }
 }
 
@@ -85,21 +108,16 @@ fn status(declared: u16) -> StatusCode {
     StatusCode::from_u16(declared).unwrap_or(StatusCode::OK)
 }
 
-fn result_text(job: &JobRecord) -> String {
-    job.result.as_ref().map_or_else(|| "null".into(), Value::to_string)
-}
-
 /// The failure of the job's last run, in the words of the wire: codes of the host, and those that
 /// the component declares. No other run follows.
-fn failure(served: &Served, job: &JobRecord) -> Refusal {
+fn failure(served: &Served, error: &Value, acted: bool) -> Refusal {
     let message = "The job has failed.";
-    let error = job.error.clone().unwrap_or_default();
     let code = error["code"].as_str();
     let refusal = match code.is_none_or(|code| Code::parse(code).is_some()) {
-        true => Refusal::from_rest(&error, message),
+        true => Refusal::from_rest(error, message),
         false => {
-            let failure = Failure::from_rest(&error, message);
-            let failure = if job.acted { failure.after_effect(served.errors()) } else { failure };
+            let failure = Failure::from_rest(error, message);
+            let failure = if acted { failure.after_effect(served.errors()) } else { failure };
             answer::word_failure(served, &failure)
         }
     };

@@ -108,8 +108,9 @@ async fn run_once(
         // A job outlives the call that made it; its caller asks for it by its id.
         Claimed::Job(id) => return Ok(Some(job::acceptance(&id))),
         Claimed::Approval(id) => {
-            let organization = validated.caller().organization();
-            return answer::approval_answer(app, organization, &id).await.map(Some);
+            let (organization, operation) =
+                (validated.caller().organization(), validated.operation());
+            return answer::approval_answer(app, organization, operation, &id).await.map(Some);
         }
     };
     let way = Way {

@@ -51,6 +51,9 @@ pub(super) async fn forget_resolved(app: Arc<App>) {
 async fn make(app: Arc<App>, taken: Taken) {
     let Ok(mut approval) = Approval::read(&taken.row) else { return };
     approval.status = Status::Executing;
+    if approval.answered_by.is_some() {
+        return follow_job(&app, &Run { approval, token: taken.token }).await;
+    }
     if approval.begun {
         return mark_in_doubt(&app, Run { approval, token: taken.token }).await;
     }
@@ -89,6 +92,19 @@ async fn make_again(app: &Arc<App>, request: &Request, run: &Arc<Run>) -> Result
             let call = request.repetition(&app.directory, &run.approval, DEADLINE_MS).await?;
             nested::run_approved(app, &call, run).await.map(drop)
         }
+    }
+}
+
+/// The request was made, and left its answer to a job: the approval ends as that job does.
+async fn follow_job(app: &App, run: &Run) {
+    let mut txn = app.store.begin(run.approval.organization.as_str());
+    match run.follow_job(&mut txn).await {
+        Ok(()) => end(app, txn).await,
+        Err(error) => tracing::warn!(
+            message = error.message,
+            approval = run.approval.id,
+            "the job that answers an approved request cannot be read; the next look finds it"
+        ),
     }
 }
 

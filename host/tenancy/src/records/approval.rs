@@ -139,6 +139,9 @@ pub struct Approval {
     /// Whether the request has been made as far as its first effect: it is not made again then.
     #[serde(default)]
     pub begun: bool,
+    /// The job whose end is the request's answer, once the request was made and left it to one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub answered_by: Option<Key>,
     /// When nobody's word counts any more.
     pub expires_at: Instant,
     /// When it was asked.
