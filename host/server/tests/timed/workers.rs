@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use charter_engine::job::{ScheduleRecord, jobs, schedules};
 use charter_governance::lifecycle;
-use charter_kernel::governance::hold::{CREDIT, accounts_space};
+use charter_kernel::governance::hold::{self, CREDIT, accounts_space};
+use charter_kernel::lease;
 use charter_kernel::ledger::{Account, Normal, Phase};
 use charter_kernel::time::Instant;
 use charter_kernel::unit::{Draft, Fact, FactKind, Key, LogKey, Reach, Space, Unit, Write};
@@ -277,6 +278,46 @@ async fn what_a_deleted_user_owned_stays_while_a_primitive_that_failed_holds_its
         bed.held(&rich).await == 0
     };
     until(&bed, "the rest goes", goes).await;
+    bed.end().await;
+}
+
+/// A hold that its request left open.
+fn open_hold(organization: &str, n: u32, due_at: Instant) -> Write {
+    let hold = serde_json::json!({
+        "state": "held", "primitive": "shelf", "action": "shelf.buy", "entity": "", "component": "", "title": "",
+        "amount": null, "charges": [], "decision": {"verdict": "allow", "rules": []}, "request": "request", "ordinal": 0,
+        "subject": {"organization": organization, "project": null, "user": null, "kit": null, "actor": ["key", "k"]},
+        "at": due_at, "until": due_at,
+    });
+    let draft = Draft {
+        body: hold.to_string(),
+        index: vec![("state".into(), "held".into())],
+        lease: Some((lease::group(organization, hold::OPEN), due_at)),
+        ..Draft::default()
+    };
+    Write::Insert { key: hold::key(organization, &format!("hold-{n:06}")), draft }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_flood_that_falls_due_delays_no_other_organizations() {
+    const FLOOD: u32 = 6_000;
+    let bed = Bed::new().await;
+    let other = "018f0000-0000-7000-8000-000000000002";
+    let flood: Vec<u32> = (0..FLOOD).collect();
+    let due_at = bed.timed.now().plus_ms(3_600_000);
+    for part in flood.chunks(500) {
+        bed.commit(part.iter().map(|n| open_hold(ORGANIZATION, *n, due_at)).collect()).await;
+    }
+    // It falls due after all of them.
+    bed.commit(vec![open_hold(other, FLOOD, due_at.plus_ms(1))]).await;
+    bed.timed.pass(3_600_001);
+    let open = async |organization: &str| {
+        let waiting = bed.store.in_groups(&hold::space(), &lease::groups_of(organization), 10_000);
+        waiting.await.expect("the store answers")
+    };
+    let is_closed = async || open(other).await == 0;
+    until(&bed, "the other organization's is closed", is_closed).await;
+    assert!(open(ORGANIZATION).await > 0, "while the flood goes on");
     bed.end().await;
 }
 
