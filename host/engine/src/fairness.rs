@@ -18,6 +18,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use charter_store::at_work;
+use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::time::Instant;
 
 use crate::lobby::{Lobby, Seat, Waiter};
@@ -82,6 +83,16 @@ fn blend_costs(known_us: u32, latest_us: u32) -> u32 {
         known => known - known / 4 + latest_us / 4,
     };
     blended.max(1)
+}
+
+/// Computes while another thread goes on with all else that this one has to do: connections that
+/// nobody looks after meanwhile would wait for the end of the turn.
+fn apart<T>(compute: impl FnOnce() -> T) -> T {
+    let is_one_of_many = |handle: Handle| handle.runtime_flavor() == RuntimeFlavor::MultiThread;
+    match Handle::try_current().is_ok_and(is_one_of_many) {
+        true => tokio::task::block_in_place(compute),
+        false => compute(),
+    }
 }
 
 fn micros(time: Duration) -> u32 {
@@ -175,7 +186,10 @@ impl Turns {
             None => ready!(self.turn(cx)),
         };
         let began = Instant::now();
-        let (polled, is_at_work) = at_work::poll(guest, cx);
+        let (polled, is_at_work) = match &turn {
+            Some(_) => apart(|| at_work::poll(guest, cx)),
+            None => at_work::poll(guest, cx),
+        };
         self.spend(began.elapsed());
         self.kept = turn.filter(|_| polled.is_ready() || is_at_work);
         polled

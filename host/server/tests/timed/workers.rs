@@ -312,8 +312,8 @@ async fn a_flood_that_falls_due_delays_no_other_organizations() {
     bed.commit(vec![open_hold(other, FLOOD, due_at.plus_ms(1))]).await;
     bed.timed.pass(3_600_001);
     let open = async |organization: &str| {
-        let waiting = bed.store.in_groups(&hold::space(), &lease::groups_of(organization), 10_000);
-        waiting.await.expect("the store answers")
+        let (space, groups) = (hold::space(), lease::groups_of(organization));
+        bed.store.in_groups(&space, &groups, 10_000).await.expect("the store answers")
     };
     let is_closed = async || open(other).await == 0;
     until(&bed, "the other organization's is closed", is_closed).await;
