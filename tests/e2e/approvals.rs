@@ -684,7 +684,7 @@ on_both! {
         assert_eq!((&over["error"]["code"], &over["error"]["reason"]), (&json!("state_conflict"), &json!("script")));
         assert_eq!(fails().expect_error(409, "state_conflict")["reason"], "script");
         // As long as the job is at work, nobody is told that anything has succeeded.
-        let cancelled = || ask("cancelled", json!([{ "sleep_ms": 5_000 }]));
+        let cancelled = || ask("cancelled", json!([{ "sleep_ms": 60_000 }]));
         let id = approve(&cancelled());
         let running = || tenant.client.get("/v1/jobs?status=running").expect(200)["jobs"][0]["id"].as_str().map(str::to_owned);
         until("the job runs", || running().is_some());

@@ -142,6 +142,8 @@ pub struct Claiming {
     pub key: Key,
     /// The writes that make the claim.
     pub writes: Vec<Write>,
+    /// The writes that take it back, where nothing was done under it.
+    pub undo: Vec<Write>,
     /// The guards that must hold for it.
     pub guards: Vec<Guard>,
     /// The guard that shows that it is still ours.

@@ -71,13 +71,13 @@ impl Owner {
     }
 }
 
-fn is_none(settled: &u32) -> bool {
+fn is_zero(settled: &u32) -> bool {
     *settled == 0
 }
 
 impl JobRecord {
-    /// A signal to a primitive that waits to be told: asked for by nobody, under no key, shown to
-    /// nobody, due at once.
+    /// A signal that waits for its first run: asked for by nobody, under no key, shown to nobody, due
+    /// at once. A job that somebody asked for says more.
     pub fn of_signal(primitive: &str, signal: &str, owner: Owner, now: Instant) -> Self {
         Self {
             primitive: primitive.to_owned(),
@@ -199,7 +199,7 @@ pub struct JobRecord {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub acted: bool,
     /// The last run that was heard of ([`JobRecord::note_run`]). 0 in rows of earlier builds.
-    #[serde(default, skip_serializing_if = "is_none")]
+    #[serde(default, skip_serializing_if = "is_zero")]
     pub settled: u32,
     /// The approval that it waits by, or ran by last.
     #[serde(default, skip_serializing_if = "Option::is_none")]

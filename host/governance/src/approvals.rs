@@ -123,7 +123,7 @@ impl Content<'_> {
     }
 }
 
-/// An approved request while it is made.
+/// An approval that a worker holds: its request is made, or the job that answers it is looked at.
 #[derive(Debug)]
 pub struct Run {
     /// The approval.
@@ -398,8 +398,8 @@ pub async fn release(txn: &mut Txn, approval: &Approval, now: Instant) -> Result
     Ok(())
 }
 
-/// The hold behind an approval, as long as nothing was done under it: the one that waits, or that of
-/// a run which broke off.
+/// The hold behind an approval, as long as nothing was done under it and it was not kept for a later
+/// request: the one that waits, or that of a run which broke off.
 ///
 /// # Errors
 /// When the store cannot be asked.
@@ -407,7 +407,8 @@ pub async fn unused_hold(txn: &Txn, approval: &Approval) -> Result<Option<Hold>,
     let key = charter_kernel::governance::hold::key(&approval.subject.organization, &approval.hold);
     let Some(row) = txn.get_relaxed(&key).await.map_err(stored::reading)? else { return Ok(None) };
     let hold: Hold = serde_json::from_str(&row.body).map_err(|_| Refusal::internal())?;
-    Ok(Some(hold).filter(|hold| matches!(hold.state, State::Pending | State::Held)))
+    let is_unused = |hold: &Hold| matches!(hold.state, State::Pending | State::Held) && !hold.kept;
+    Ok(Some(hold).filter(is_unused))
 }
 
 /// Ends an approval that is not to be made: its hold, the job that waits by it, and the news of the
@@ -479,9 +480,12 @@ impl Run {
     /// on it is not made again, whatever becomes of this host. `None` where it cannot be written.
     pub fn claiming(&self, now: Instant) -> Option<Claiming> {
         let key = self.address();
-        let draft = Approval { begun: true, ..self.approval.clone() }.due(now).ok()?;
-        let writes = vec![Write::Replace { key: key.clone(), draft, expected: None }];
-        Some(Claiming { writes, guards: vec![self.fence()], fence: self.fence(), key })
+        let mark = |begun| {
+            let draft = Approval { begun, ..self.approval.clone() }.due(now).ok()?;
+            Some(vec![Write::Replace { key: key.clone(), draft, expected: None }])
+        };
+        let (writes, undo) = (mark(true)?, mark(false)?);
+        Some(Claiming { writes, undo, guards: vec![self.fence()], fence: self.fence(), key })
     }
 
     /// Gives up the hold of the run before, or the one that waited, in the unit that takes another,
@@ -497,7 +501,8 @@ impl Run {
         let approval = Approval::read(&row).map_err(stored::unreadable)?;
         let approval = Approval { hold: hold.to_owned(), ..approval };
         let draft = approval.due(now).map_err(stored::unreadable)?;
-        let write = Write::Replace { key: self.address(), draft, expected: None };
+        let expected = Some(row.version);
+        let write = Write::Replace { key: self.address(), draft, expected };
         txn.step(vec![self.fence()], vec![write]);
         Ok(())
     }

@@ -92,7 +92,7 @@ async fn authorize(
                         !is_callers(&leave.guards, keys)
                     }
                     CommitError::Rejected(Rejection::Refused(
-                        Refused::Moved { .. } | Refused::Missing { .. },
+                        Refused::Moved { .. } | Refused::Missing { .. } | Refused::Stale { .. },
                     )) => true,
                     // The credential of what the host does later, or its person: asked anew, it is
                     // told.

@@ -9,13 +9,14 @@ use charter_engine::hook::HookRecord;
 use charter_engine::job::{JobRecord, Owner, jobs};
 use charter_kernel::governance::hold::{Hold, Subject};
 use charter_kernel::id::{OrganizationId, uuid_v7};
+use charter_kernel::lease;
 use charter_kernel::refusal::Refusal;
 use charter_kernel::time::Instant;
 use charter_kernel::unit::{Draft, Key, Reach, Write};
 use charter_store::Txn;
 use charter_tenancy::records::Record as _;
 use charter_tenancy::records::approval::Approval;
-use charter_tenancy::records::erasure::{ERASURE_GROUP, Erasure};
+use charter_tenancy::records::erasure::{ERASURES, Erasure};
 use charter_tenancy::records::project::{Mode, Project};
 use charter_tenancy::records::user::User;
 use charter_tenancy::stored;
@@ -441,7 +442,7 @@ pub async fn erase(
 /// # Errors
 /// When the store cannot be asked.
 pub async fn note(txn: &mut Txn, erasure: &Erasure) -> Result<(), Refusal> {
-    let lease = Some((ERASURE_GROUP.to_owned(), erasure.since));
+    let lease = Some((lease::group(&erasure.organization, ERASURES), erasure.since));
     let draft = Draft { lease, ..erasure.draft().map_err(stored::unreadable)? };
     txn.insert(erasure.key(), draft).await.map_err(stored::breaking)?;
     Ok(())

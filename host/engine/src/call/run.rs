@@ -167,11 +167,10 @@ impl Run {
             return;
         };
         let organization = self.call.scope.lane().to_owned();
-        let writes = vec![Write::Remove { key: claim.key.clone(), expected: None }];
-        let unit =
-            Unit { organization, guards: vec![claim.fence.clone()], writes, ..Unit::default() };
+        let (guards, writes) = (vec![claim.fence.clone()], claim.undo.clone());
+        let unit = Unit { organization, guards, writes, ..Unit::default() };
         if let Err(error) = self.shared.store.commit_settling(unit).await {
-            tracing::warn!(%error, request = self.call.request_id, "an idempotency claim is left behind; it ends with its time");
+            tracing::warn!(%error, request = self.call.request_id, "a claim is left behind; it ends with its time");
         }
     }
 
@@ -459,7 +458,7 @@ impl Run {
         let now = self.shared.clock.now();
         let mut wake = until.map(Instant);
         for (reach, space, group) in groups {
-            if let Ok(Some(due)) = self.shared.store.next_due(Some(&reach), &space, &group).await {
+            if let Ok(Some(due)) = self.shared.store.next_due(&reach, &space, &group).await {
                 wake = Some(wake.map_or(due, |wake| wake.min(due)));
             }
         }

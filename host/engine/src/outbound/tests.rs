@@ -101,7 +101,8 @@ fn claiming() -> Claiming {
     let key = Key::new(&Reach::user("u"), &Space::host("claims"), "c");
     let draft = Draft { body: "{}".into(), ..Draft::default() };
     let fence = Guard::Unchanged { key: key.clone(), version: 1 };
-    Claiming { key: key.clone(), writes: vec![Write::Insert { key, draft }], guards: vec![], fence }
+    let writes = vec![Write::Insert { key: key.clone(), draft }];
+    Claiming { key, writes, undo: vec![], guards: vec![], fence }
 }
 
 #[tokio::test]

@@ -57,6 +57,7 @@ fn with_key(steps: Value) -> (Call, Arc<Recorder>) {
     let claim = Claiming {
         key: claims(),
         writes: vec![Write::Insert { key: claims(), draft }],
+        undo: vec![Write::Remove { key: claims(), expected: None }],
         guards: Vec::new(),
         fence: Guard::Entry { key: claims(), field: "status".into(), value: "taken".into() },
     };

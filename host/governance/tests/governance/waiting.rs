@@ -28,6 +28,7 @@ on_both!(
     what_is_approved_is_decided_anew,
     a_run_that_broke_off_makes_room_for_the_next,
     a_hold_under_which_something_left_outlives_the_runs_of_its_approval,
+    a_hold_that_was_kept_for_later_outlives_the_runs_of_its_approval,
     an_answer_ends_what_was_approved_once,
     before_its_first_effect_a_request_is_marked_as_begun,
     a_request_that_a_job_answers_ends_as_the_job_does,
@@ -249,6 +250,21 @@ async fn a_hold_under_which_something_left_outlives_the_runs_of_its_approval(bed
     assert_eq!(bed.hold(&first.id).await.state, State::Dispatched, "nor does the end void it");
 }
 
+async fn a_hold_that_was_kept_for_later_outlives_the_runs_of_its_approval(bed: Bed) {
+    bed.set_organization(asking(1)).await;
+    let approval = bed.wait(leave(6 * CENT)).await;
+    let run = approve(&bed, &approval).await;
+    let first = bed.ask_from(again(&run), leave(6 * CENT)).await.unwrap();
+    let until = bed.now().plus_ms(3_600_000);
+    bed.step(bed.hold(&first.id).await.keep(&first.id, until)).await.unwrap();
+    bed.clock.forward_ms(60_001);
+    let run = take(&bed, APPROVED).await.unwrap();
+    let mut txn = bed.begin();
+    run.end(&mut txn, Err(json!({ "code": "conflict" }))).await;
+    txn.commit().await.unwrap();
+    assert_eq!(bed.hold(&first.id).await.state, State::Held);
+}
+
 async fn an_answer_ends_what_was_approved_once(bed: Bed) {
     bed.set_organization(asking(1)).await;
     let approval = bed.wait(leave(1)).await;
@@ -341,9 +357,13 @@ async fn before_its_first_effect_a_request_is_marked_as_begun(bed: Bed) {
     let run = approve(&bed, &approval).await;
     let claiming = run.claiming(bed.now()).unwrap();
     assert_eq!(claiming.guards, [run.fence()]);
-    let unit = Unit { guards: claiming.guards, writes: claiming.writes, ..Unit::default() };
-    bed.commit(unit).await.unwrap();
+    let unit = |writes| Unit { guards: vec![run.fence()], writes, ..Unit::default() };
+    bed.commit(unit(claiming.writes.clone())).await.unwrap();
     assert!(bed.approval(&approval.id).await.begun);
+    // Nothing left after all: it is there to be made.
+    bed.commit(unit(claiming.undo)).await.unwrap();
+    assert!(!bed.approval(&approval.id).await.begun);
+    bed.commit(unit(claiming.writes)).await.unwrap();
     // It is still this host's, until its lease has ended.
     let fenced = Unit { guards: vec![run.fence()], ..Unit::default() };
     bed.commit(fenced.clone()).await.unwrap();

@@ -123,6 +123,7 @@ fn claiming(note: &HookEvent) -> Result<Claiming, Unreadable> {
         note.index().into_iter().find(|(field, _)| field == EXPIRES).map(|(_, value)| value);
     Ok(Claiming {
         writes: vec![Write::Insert { key: key.clone(), draft: note.draft()? }],
+        undo: vec![Write::Remove { key: key.clone(), expected: None }],
         guards: vec![Guard::Version { key: key.clone(), version: None }],
         fence: Guard::Entry {
             key: key.clone(),

@@ -274,6 +274,7 @@ impl Claim {
         Claiming {
             key: self.key.clone(),
             writes: vec![self.first(self.draft(&record))],
+            undo: vec![Write::Remove { key: self.key.clone(), expected: None }],
             guards: vec![Guard::Version { key: self.key.clone(), version: self.replaces }],
             fence: Guard::Entry {
                 key: self.key.clone(),

@@ -2,7 +2,8 @@
 //! forgets old ones.
 //!
 //! An approved request is made by one host at a time, under a lease; its end is part of the
-//! request's own commit, so that it is made once.
+//! request's own commit, so that it is made once. The approval of a request that a job answers ends
+//! once that job has ended.
 
 use std::sync::Arc;
 
@@ -15,7 +16,7 @@ use charter_store::CommitError;
 use charter_tenancy::records::Record as _;
 use charter_tenancy::records::approval::{APPROVED, Approval, PENDING, RESOLVED, Status};
 
-use super::due::{Due, at_work};
+use super::due::{Due, keep_lease};
 use crate::app::App;
 use crate::pipeline::audit::{Decision, Subject};
 use crate::pipeline::nested::{self, Unmade};
@@ -28,24 +29,24 @@ const PLACES: usize = 32;
 /// The deadline of a request that declares none of its own.
 const DEADLINE_MS: u32 = 60_000;
 
-fn due_rows(kind: &'static str) -> Due {
+fn due_rows(kinds: &'static [&'static str]) -> Due {
     let space = Space::host(Approval::COLLECTION);
-    Due { space, kind, lease_ms: LEASE_MS, places: PLACES }
+    Due { space, kinds, lease_ms: LEASE_MS, places: PLACES }
 }
 
 /// Never ends by itself.
 pub(super) async fn run_approved(app: Arc<App>) {
-    due_rows(APPROVED).each(&app, |taken| make(app.clone(), taken)).await;
+    due_rows(&[APPROVED]).each(&app, |taken| make(app.clone(), taken)).await;
 }
 
 /// Never ends by itself.
 pub(super) async fn expire_undecided(app: Arc<App>) {
-    due_rows(PENDING).each(&app, |taken| expire(app.clone(), taken)).await;
+    due_rows(&[PENDING]).each(&app, |taken| expire(app.clone(), taken)).await;
 }
 
 /// Never ends by itself.
 pub(super) async fn forget_resolved(app: Arc<App>) {
-    due_rows(RESOLVED).each(&app, |taken| forget(app.clone(), taken)).await;
+    due_rows(&[RESOLVED]).each(&app, |taken| forget(app.clone(), taken)).await;
 }
 
 async fn make(app: Arc<App>, taken: Taken) {
@@ -61,7 +62,7 @@ async fn make(app: Arc<App>, taken: Taken) {
     let made = match approvals::request(&app.store, &run.approval).await {
         Ok(request) => tokio::select! {
             made = make_again(&app, &request, &run) => made,
-            () = at_work(&app, &taken.key, &run.token, LEASE_MS) => Err(Unmade::from(Refusal::overloaded(1))),
+            () = keep_lease(&app, &taken.key, &run.token, LEASE_MS) => Err(Unmade::from(Refusal::overloaded(1))),
         },
         Err(refusal) => Err(Unmade::from(refusal)),
     };
@@ -99,7 +100,7 @@ async fn make_again(app: &Arc<App>, request: &Request, run: &Arc<Run>) -> Result
 async fn follow_job(app: &App, run: &Run) {
     let mut txn = app.store.begin(run.approval.organization.as_str());
     match run.follow_job(&mut txn).await {
-        Ok(()) => end(app, txn).await,
+        Ok(()) => end(txn).await,
         Err(error) => tracing::warn!(
             message = error.message,
             approval = run.approval.id,
@@ -124,7 +125,7 @@ async fn note_refusal(app: &App, run: &Run, unmade: &Unmade) {
         );
     }
     run.end(&mut txn, Err(refusal.to_rest())).await;
-    end(app, txn).await;
+    end(txn).await;
 }
 
 /// Adds the row of a refusal where no commit before has it. A credential that counts no more leaves
@@ -169,7 +170,7 @@ async fn expire(app: Arc<App>, taken: Taken) {
         approvals::keep(&mut txn, &approval, &taken.token, now)
     };
     match ended.await {
-        Ok(()) => end(&app, txn).await,
+        Ok(()) => end(txn).await,
         Err(error) => tracing::warn!(
             message = error.message,
             approval = approval.id,
@@ -190,16 +191,16 @@ async fn forget(app: Arc<App>, taken: Taken) {
     .await;
 }
 
-async fn end(app: &App, txn: charter_store::Txn) {
-    report(app, txn.commit_settling().await.map(drop));
+async fn end(txn: charter_store::Txn) {
+    report(txn.commit_settling().await.map(drop));
 }
 
 async fn commit(app: &App, approval: &Approval, unit: Unit) {
     let unit = Unit { organization: approval.organization.to_string(), ..unit };
-    report(app, app.store.commit_settling(unit).await.map(drop));
+    report(app.store.commit_settling(unit).await.map(drop));
 }
 
-fn report(_: &App, ended: Result<(), CommitError>) {
+fn report(ended: Result<(), CommitError>) {
     // Refused: somebody else has ended it meanwhile.
     if let Err(error) = ended
         && error.refusal().is_none()

@@ -11,7 +11,7 @@ use charter_governance::audit::Log;
 use charter_kernel::time::Instant;
 use charter_kernel::unit::{Draft, Key, Reach, Space, Unit, Write};
 
-use super::due::LOOK_EVERY;
+use super::fair::LOOK_EVERY;
 use crate::app::App;
 
 /// Rows after which a checkpoint is signed at once.

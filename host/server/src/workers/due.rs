@@ -11,11 +11,8 @@ use std::time::Duration;
 use charter_kernel::unit::{Key, Space, Taken, Unit, Write};
 use tokio::task::{Id, JoinSet};
 
-use super::fair::Fair;
+use super::fair::{Fair, LOOK_EVERY};
 use crate::app::App;
-
-/// How often what should not be missed is looked for, although something wakes it.
-pub(super) const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// How often within a lease a host says that it is still at it.
 const HEARD_PER_LEASE: u64 = 4;
@@ -24,8 +21,8 @@ const HEARD_PER_LEASE: u64 = 4;
 pub(super) struct Due {
     /// The space of the rows.
     pub(super) space: Space,
-    /// The kind of rows: the last part of their groups' names.
-    pub(super) kind: &'static str,
+    /// The kinds of rows: the last parts of their groups' names.
+    pub(super) kinds: &'static [&'static str],
     /// How long the work on one may take before another may take it up.
     pub(super) lease_ms: i64,
     /// How many are worked on side by side.
@@ -49,7 +46,7 @@ impl Due {
         let mut due = Fair::new(self.space.clone(), self.lease_ms, self.places);
         let mut running = Running::default();
         loop {
-            let wait = match due.look(app, |kind| kind == self.kind).await {
+            let wait = match due.look(app, |kind| self.kinds.contains(&kind)).await {
                 Ok(looked) => {
                     // There may be more of the same.
                     let wait = if looked.taken.is_empty() { looked.wait } else { Duration::ZERO };
@@ -59,7 +56,11 @@ impl Due {
                     wait
                 }
                 Err(error) => {
-                    tracing::warn!(%error, space = self.space.as_str(), "what is due could not be taken");
+                    tracing::warn!(
+                        error = &error as &dyn std::error::Error,
+                        space = self.space.as_str(),
+                        "what is due could not be taken"
+                    );
                     LOOK_EVERY
                 }
             };
@@ -75,7 +76,7 @@ impl Due {
 }
 
 /// Goes on saying that this host works on a row, until another does. Never ends by itself.
-pub(super) async fn at_work(app: &App, key: &Key, token: &str, lease_ms: i64) {
+pub(super) async fn keep_lease(app: &App, key: &Key, token: &str, lease_ms: i64) {
     let heard_every =
         Duration::from_millis(u64::try_from(lease_ms).unwrap_or_default() / HEARD_PER_LEASE);
     loop {

@@ -20,7 +20,7 @@ use charter_kernel::time::Instant;
 use charter_kernel::unit::{Guard, Key, Reach, Taken, Unit, Write};
 use charter_store::{CommitError, Query, ReadError};
 use charter_tenancy::records::approval::{Approval, KEPT_MS as APPROVALS_KEPT_MS, Status};
-use charter_tenancy::records::erasure::{ERASURE_GROUP, Erasure};
+use charter_tenancy::records::erasure::{ERASURES, Erasure};
 use charter_tenancy::records::grant::Given;
 use charter_tenancy::records::key::ApiKey;
 use charter_tenancy::records::webhook::{Delivery, TENANT, Webhook};
@@ -53,8 +53,8 @@ const WAIT_MS_MAX: i64 = 24 * 60 * 60 * 1_000;
 
 /// Never ends by itself.
 pub(super) async fn run(app: Arc<App>) {
-    let (space, kind) = (Erasure::all(), ERASURE_GROUP);
-    let due = Due { space, kind, lease_ms: LEASE_MS, places: PLACES };
+    let (space, kinds) = (Erasure::all(), &[ERASURES]);
+    let due = Due { space, kinds, lease_ms: LEASE_MS, places: PLACES };
     due.each(&app, |taken| erase_one(app.clone(), taken)).await;
 }
 

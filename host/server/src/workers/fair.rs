@@ -6,19 +6,29 @@ use std::time::Duration;
 
 use charter_kernel::lease::organization_and_kind;
 use charter_kernel::unit::{Space, Take, Taken, Unit};
-use charter_store::CommitError;
+use charter_store::{CommitError, ReadError};
 use tokio::time::Instant;
 
-use super::due::LOOK_EVERY;
 use super::round::Round;
 use crate::app::App;
 
+/// How often what should not be missed is looked for, although something wakes it.
+pub(super) const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Groups that are looked at.
 const GROUPS_MAX: u32 = 10_000;
 /// A look at many groups takes its time: so many times as long, the next one waits.
 const REST: u32 = 4;
 /// The shortest wait for what falls due.
 const WAIT_MIN: Duration = Duration::from_millis(5);
+
+/// The reason why nothing was taken.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum LookError {
+    #[error("what is due cannot be read")]
+    Read(#[from] ReadError),
+    #[error(transparent)]
+    Commit(#[from] CommitError),
+}
 
 /// Due rows of one kind, across all tenants.
 pub(super) struct Fair {
@@ -49,15 +59,12 @@ impl Fair {
         &mut self,
         app: &App,
         wanted: impl Fn(&str) -> bool,
-    ) -> Result<Looked, CommitError> {
+    ) -> Result<Looked, LookError> {
         tokio::time::sleep_until(self.rested_at).await;
         let began = Instant::now();
         let found = app.store.groups_due(&self.space, GROUPS_MAX).await;
         self.rested_at = Instant::now() + REST * began.elapsed();
-        let (groups, next) = found.map_err(|error| {
-            tracing::warn!(error = &error as &dyn std::error::Error, "what is due cannot be read");
-            CommitError::Failed
-        })?;
+        let (groups, next) = found?;
         let due = groups.iter().map(|group| (group, organization_and_kind(group)));
         let due: Vec<(&String, &str)> = due
             .filter(|(_, (_, kind))| wanted(kind))

@@ -41,22 +41,18 @@ const FORGET_ROWS: u32 = 200;
 
 type Failed = Box<dyn Error + Send + Sync>;
 
-fn due_rows(kind: &'static str) -> Due {
-    Due { space: hold::space(), kind, lease_ms: LEASE_MS, places: PLACES }
+fn due_rows(kinds: &'static [&'static str]) -> Due {
+    Due { space: hold::space(), kinds, lease_ms: LEASE_MS, places: PLACES }
 }
 
 /// Never ends by itself.
 pub(super) async fn close_overdue(app: Arc<App>) {
-    let (open, waiting) = (due_rows(OPEN), due_rows(WAITING));
-    tokio::join!(
-        open.each(&app, |taken| close(app.clone(), taken)),
-        waiting.each(&app, |taken| close(app.clone(), taken)),
-    );
+    due_rows(&[OPEN, WAITING]).each(&app, |taken| close(app.clone(), taken)).await;
 }
 
 /// Never ends by itself.
 pub(super) async fn ask_about_doubts(app: Arc<App>) {
-    due_rows(DOUBT).each(&app, |taken| ask(app.clone(), taken)).await;
+    due_rows(&[DOUBT]).each(&app, |taken| ask(app.clone(), taken)).await;
 }
 
 /// Asks the primitive what became of a hold: again and again, ever more rarely, until it says so or

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use charter_engine::job;
 
-use super::due::{LOOK_EVERY, Running};
-use super::fair::Fair;
+use super::due::Running;
+use super::fair::{Fair, LOOK_EVERY};
 use super::run;
 use crate::app::App;
 
@@ -56,7 +56,7 @@ async fn look(app: &Arc<App>, due: &mut Fair, running: &mut Running) -> Duration
             wait
         }
         Err(error) => {
-            tracing::warn!(%error, "jobs could not be taken");
+            tracing::warn!(error = &error as &dyn std::error::Error, "jobs could not be taken");
             LOOK_EVERY
         }
     }

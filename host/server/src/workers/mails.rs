@@ -24,8 +24,8 @@ use charter_tenancy::records::member::Member;
 use charter_tenancy::stored;
 use serde_json::{Value, json};
 
-use super::due::{LOOK_EVERY, Running, at_work};
-use super::fair::Fair;
+use super::due::{Running, keep_lease};
+use super::fair::{Fair, LOOK_EVERY};
 use crate::app::App;
 
 mod expand;
@@ -78,7 +78,11 @@ async fn take(app: &App, due: &mut Fair, kind: &str) -> (Vec<(String, Taken)>, D
     match due.look(app, |found| found == kind).await {
         Ok(looked) => (looked.taken, looked.wait),
         Err(error) => {
-            tracing::warn!(%error, kind, "what is to be mailed could not be taken");
+            tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                kind,
+                "what is to be mailed could not be taken"
+            );
             (Vec::new(), LOOK_EVERY)
         }
     }
@@ -90,7 +94,7 @@ async fn mail_one(app: Arc<App>, taken: Taken) {
     let Ok(mail) = Mail::read(&taken.row) else { return };
     let fate = tokio::select! {
         fate = try_mail(app, &mail) => fate,
-        () = at_work(app, &taken.key, &taken.token, LEASE_MS) => return,
+        () = keep_lease(app, &taken.key, &taken.token, LEASE_MS) => return,
     };
     let now = app.store.now();
     let tries = taken.row.lease.as_ref().map_or(1, |lease| lease.count);

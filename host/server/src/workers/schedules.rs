@@ -10,8 +10,7 @@ use charter_kernel::time::Instant;
 use charter_kernel::unit::{Claim, Draft, Key, Rejection, Taken};
 use charter_store::{CommitError, TransactError, Txn, WriteError};
 
-use super::due::LOOK_EVERY;
-use super::fair::Fair;
+use super::fair::{Fair, LOOK_EVERY};
 use crate::app::App;
 
 /// Schedules taken at once.
@@ -37,7 +36,10 @@ pub(super) async fn run(app: Arc<App>) {
                 }
             }
             Err(error) => {
-                tracing::warn!(%error, "due schedules could not be taken");
+                tracing::warn!(
+                    error = &error as &dyn std::error::Error,
+                    "due schedules could not be taken"
+                );
                 tokio::time::sleep(LOOK_EVERY).await;
             }
         }

@@ -219,7 +219,6 @@ fn a_hold_that_waits_for_an_approval_that_is_over_ends_at_its_time() {
     bed.fail_alone(asked.expect(202)["approval_id"].as_str().expect("an id"));
     bed.pass(DAY_MS - 1_000);
     assert_eq!(bed.stands(), (0, DOLLAR));
-    // Within an hour its approval could still end it.
     bed.pass(3_602_000);
     until("its funds are free", || bed.stands() == (0, 0));
     let holds = |state: &str| {

@@ -120,30 +120,20 @@ impl Store {
         Ok(reach.map(Reach::from_store))
     }
 
-    /// When the next row of a group is due; across all reaches for a space of the host where
-    /// `reach` is `None`.
+    /// When the next row of a group is due.
     pub async fn next_due(
         &self,
-        reach: Option<&Reach>,
+        reach: &Reach,
         space: &Space,
         group: &str,
     ) -> Result<Option<Instant>, ReadError> {
         if !text_fits(group) {
             return Ok(None);
         }
-        let dialect = self.inner.database.dialect;
-        let query = match reach {
-            Some(reach) => {
-                let sql =
-                    "SELECT due_at FROM documents WHERE reach = $1 AND space = $2 AND lease_group = $3 ORDER BY due_at LIMIT 1";
-                query(dialect.sql(sql)).bind(reach.as_str())
-            }
-            None => query(dialect.sql(
-                "SELECT due_at FROM documents WHERE space = $1 AND lease_group = $2 AND lease_group IS NOT NULL \
-                 AND space >= 'host.' AND space < 'host/' ORDER BY due_at LIMIT 1",
-            )),
-        };
-        let query = query.bind(space.as_str()).bind(group.to_owned());
+        let sql = self.inner.database.dialect.sql(
+            "SELECT due_at FROM documents WHERE reach = $1 AND space = $2 AND lease_group = $3 ORDER BY due_at LIMIT 1",
+        );
+        let query = query(sql).bind(reach.as_str()).bind(space.as_str()).bind(group.to_owned());
         let row = reading(query.fetch_optional(&self.inner.readers)).await?;
         let due: Option<i64> = row
             .map(|row| row.try_get(0))

@@ -28,11 +28,12 @@ pub enum Status {
     PendingApproval,
     /// Approved; its request is about to be made.
     Approved,
-    /// Its request runs.
+    /// Its request runs, or the job that answers it is at work.
     Executing,
     /// Its request was answered.
     Succeeded,
-    /// Its request was refused, or made otherwise than it was approved.
+    /// Its request was refused or made otherwise than it was approved, or the job that answers it has
+    /// failed.
     Failed,
     /// Somebody said no.
     Denied,

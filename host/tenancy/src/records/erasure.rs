@@ -15,7 +15,7 @@ use super::Record;
 use super::key::{ANCESTOR, ApiKey};
 
 /// The lease group of erasures.
-pub const ERASURE_GROUP: &str = "erasure";
+pub const ERASURES: &str = "erasure";
 
 /// A reach whose rows are to be removed.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]

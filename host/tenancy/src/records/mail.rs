@@ -55,7 +55,7 @@ pub struct Notice {
 
 impl Notice {
     /// The organization whose members are to be told; absent for the deployment's own.
-    fn organization(&self) -> Option<&str> {
+    pub fn organization(&self) -> Option<&str> {
         match &self.about {
             About::Approval { organization, .. } => Some(organization),
             About::SignIn { .. } | About::Proof { .. } | About::Reset { .. } => None,

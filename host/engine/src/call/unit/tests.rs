@@ -26,6 +26,7 @@ fn claiming(id: &str) -> Claiming {
     Claiming {
         key: row(id),
         writes: vec![Write::Insert { key: row(id), draft }],
+        undo: Vec::new(),
         guards: Vec::new(),
         fence: entry(id),
     }

@@ -31,10 +31,7 @@ pub(super) async fn notice(app: &App, taken: Taken) {
         Ok(ready) => ready,
         Err(missing) => return drop_untellable(app, &taken, &notice, &missing).await,
     };
-    let organization = match &notice.about {
-        About::Approval { organization, .. } => organization.as_str(),
-        About::SignIn { .. } | About::Proof { .. } | About::Reset { .. } => "",
-    };
+    let organization = notice.organization().unwrap_or_default();
     let expanded = app.store.transact(organization, async |txn: &mut Txn| {
         match &notice.about {
             About::Approval { organization, approval } => {
