@@ -366,23 +366,6 @@ on_both! {
         assert_eq!((&failed["attempts"], &failed["error"]["code"]), (&json!(2), &json!("state_conflict")), "{failed}");
     }
 
-    fn a_job_that_is_tried_again_is_shown_a_secret_anew_and_changes_nothing_twice(world) {
-        let tenant = world.register();
-        let reveal = |steps: Value| json!({ "call": "script.reveal", "body": { "steps": steps } });
-        let steps = json!([
-            reveal(json!([{ "attempt": 1 }])),
-            { "try": reveal(json!([{ "note": "note" }])) },
-            { "on_attempt": 1, "steps": [{ "refuse": "state_conflict" }] },
-        ]);
-        play(&tenant.client, json!([{ "enqueue": steps, "public": true, "attempts": 2 }])).expect(200);
-        let job = || tenant.client.get("/v1/jobs").expect(200)["jobs"][0].clone();
-        until("the job is over", || job()["status"] == "succeeded" || job()["status"] == "failed");
-        let (job, kept) = (job(), notes(&tenant.client, "note").len());
-        assert_eq!((&job["status"], kept), (&json!("succeeded"), 1), "{job}");
-        assert_eq!(job["result"]["seen"][0]["status"], 200, "{job}");
-        assert_eq!(job["result"]["seen"][1]["reason"], "answer_not_kept", "{job}");
-    }
-
     fn a_key_names_one_live_job_and_a_refused_request_enqueues_none(world) {
         let tenant = world.register();
         let wait = json!([{ "sleep_ms": 300 }, { "note": "note" }]);

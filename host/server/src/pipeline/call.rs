@@ -105,7 +105,6 @@ pub async fn handle(
         // A read leaves a row only where it is forbidden, and that one is written with the refusal.
         subject: if mutates { Subject::of(trail, entity(served, validated)) } else { None },
         claim: way.claim,
-        is_nested: way.lineage.depth() > 0,
         wording: trail.wording(),
         served: served.clone(),
         operation: operation.clone(),

@@ -32,8 +32,6 @@ pub struct Finisher {
     pub subject: Option<Subject>,
     /// The idempotency claim.
     pub claim: Option<Arc<Claim>>,
-    /// Whether a primitive calls: a run of it that is tried again calls under the same key.
-    pub is_nested: bool,
     /// How refusals are worded.
     pub wording: Wording,
     /// The component version.
@@ -237,11 +235,6 @@ impl Finisher {
         };
         // That it waits for people is no secret, and what the key is answered by.
         let is_secret = approval.is_none() && self.operation.contract.class.shows_secret();
-        let has_changed = ending.claimed || ending.dispatched || !txn.unit().writes.is_empty();
-        if is_secret && self.is_nested && !has_changed {
-            // Nothing is done twice: the run that is tried again is shown it anew.
-            return;
-        }
         let kept = Kept { status, headers: &answered.headers, body, job, approval, is_secret };
         if let Err(error) = claim.finish(&self.store, txn, kept, ending.claimed).await {
             // Without its record the effect could be repeated: the record stays in doubt instead.
