@@ -4,7 +4,7 @@
 //! little take none where nobody else is near.
 //!
 //! Knows nothing of wasmtime. A turn lasts for one poll: until the guest yields, at most an epoch
-//! later, or waits in a host call; and on for a wait in which a thread of this process works for it,
+//! later, or waits in a host call; and on for a moment while a thread of this process works for it,
 //! and for the guest's end. The expected cost of a call is the recent cost of calls of its
 //! operation by its organization, so that short ones take turns too; a kind that nobody has seen
 //! yet counts as costly. Costs are the time for which a call keeps a thread of the runtime, be it
@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use charter_store::at_work;
 use tokio::runtime::{Handle, RuntimeFlavor};
-use tokio::time::Instant;
+use tokio::time::{Instant, Sleep};
 
 use crate::lobby::{Lobby, Seat, Waiter};
 
@@ -31,6 +31,8 @@ const NEAR: Duration = Duration::from_secs(1);
 /// The cost that the calls in flight may have together, for each core, before any takes turns: an
 /// epoch.
 const CALM_US: u64 = 5_000;
+/// How long a turn lasts on while a thread of this process reads for the guest.
+const KEPT: Duration = Duration::from_millis(15);
 /// The expected cost of a call of whose kind none has ended yet.
 const UNKNOWN_US: u32 = LIGHT_US;
 /// Kinds of calls that are told apart: an operation by an organization each, as far as their hashes
@@ -73,7 +75,13 @@ pub(crate) struct Turns {
     counted_us: u64,
     waiting: Option<Waiter>,
     /// The turn of the last poll, where it lasts on.
-    kept: Option<Seat>,
+    kept: Option<Kept>,
+}
+
+/// A turn that lasts on: until then, or until it is given up.
+struct Kept {
+    seat: Seat,
+    until: Option<Pin<Box<Sleep>>>,
 }
 
 /// The expected cost of a kind of call, after one more.
@@ -173,6 +181,21 @@ impl Fairness {
     }
 }
 
+impl Kept {
+    /// A turn that is given back by itself: what takes long takes it from nobody.
+    fn for_a_moment(seat: Seat, cx: &mut Context<'_>) -> Option<Self> {
+        let mut until = Box::pin(tokio::time::sleep(KEPT));
+        // So that the task is woken then.
+        until.as_mut().poll(cx).is_pending().then_some(Self { seat, until: Some(until) })
+    }
+
+    /// The turn, if it lasts still.
+    fn seat_now(self, cx: &mut Context<'_>) -> Option<Seat> {
+        let lasts = self.until.is_none_or(|mut until| until.as_mut().poll(cx).is_pending());
+        lasts.then_some(self.seat)
+    }
+}
+
 impl Turns {
     /// Polls the guest, in its turn where it has to have one. The last turn ends with this value, so
     /// that what the guest held is let go of in it.
@@ -181,8 +204,8 @@ impl Turns {
         cx: &mut Context<'_>,
         guest: Pin<&mut F>,
     ) -> Poll<F::Output> {
-        let turn = match self.kept.take() {
-            Some(turn) => Some(turn),
+        let turn = match self.kept.take().and_then(|kept| kept.seat_now(cx)) {
+            Some(seat) => Some(seat),
             None => ready!(self.turn(cx)),
         };
         let began = Instant::now();
@@ -191,7 +214,11 @@ impl Turns {
             None => at_work::poll(guest, cx),
         };
         self.spend(began.elapsed());
-        self.kept = turn.filter(|_| polled.is_ready() || is_at_work);
+        self.kept = turn.and_then(|seat| match polled {
+            Poll::Ready(_) => Some(Kept { seat, until: None }),
+            Poll::Pending if is_at_work => Kept::for_a_moment(seat, cx),
+            Poll::Pending => None,
+        });
         polled
     }
 
@@ -332,8 +359,8 @@ mod tests {
         assert!(second.is_pending() && other.is_ready());
     }
 
-    #[test]
-    fn a_turn_lasts_on_while_a_thread_works_for_the_guest_and_until_its_end_is_done() {
+    #[tokio::test(start_paused = true)]
+    async fn a_turn_lasts_on_while_a_thread_works_for_the_guest_and_until_its_end_is_done() {
         let (fairness, a, b) = (Arc::new(Fairness::new(2)), party("a"), party("b"));
         let mut one = known(&fairness, &a, 40 * MS);
         let _another = known(&fairness, &b, 40 * MS);
@@ -350,6 +377,13 @@ mod tests {
             assert!(one.poll(&mut cx, guest.as_mut()).is_pending());
             assert!(!is_free(), "it has a core read for it");
         }
+        tokio::time::advance(KEPT).await;
+        let other = fairness.turns.enter(&b.name);
+        assert!(other.is_err(), "nobody has looked yet");
+        assert!(one.poll(&mut cx, guest.as_mut()).is_pending());
+        assert!(one.waiting.is_some(), "the read takes long, and others wait");
+        drop(other);
+        assert!(one.poll(&mut cx, guest.as_mut()).is_pending());
         done.send(()).expect("the guest waits");
         assert!(one.poll(&mut cx, guest.as_mut()).is_ready());
         assert!(!is_free(), "what it held is not let go of yet");

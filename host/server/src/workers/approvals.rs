@@ -26,6 +26,10 @@ use crate::pipeline::nested::{self, Unmade};
 const LEASE_MS: i64 = 20_000;
 /// Approvals worked on side by side.
 const PLACES: usize = 32;
+/// Before the second try of a request that could not be made yet; doubled with each further one.
+const RETRY_MS_MIN: i64 = 1_000;
+/// The longest wait between two tries, unless the refusal names a longer one.
+const RETRY_MS_MAX: i64 = 60_000;
 /// The deadline of a request that declares none of its own.
 const DEADLINE_MS: u32 = 60_000;
 
@@ -68,21 +72,28 @@ async fn make(app: Arc<App>, taken: Taken) {
     };
     // An answer is written already, in the request's own commit.
     let Err(unmade) = made else { return };
-    if unmade.refusal.should_retry() {
+    let tries = taken.row.lease.as_ref().map_or(1, |lease| lease.count);
+    let due_at = app.clock.now().plus_ms(wait_ms(&unmade.refusal, tries));
+    if unmade.refusal.should_retry() && due_at < run.approval.expires_at {
         tracing::warn!(
             approval = run.approval.id,
             code = unmade.refusal.code.own_name(),
+            tries,
             "an approved request could not be made yet"
         );
-        let write = Write::Release {
-            key: taken.key,
-            token: run.token.clone(),
-            due_at: app.clock.now().plus_ms(1_000),
-            undo: true,
-        };
+        let (key, token) = (taken.key, run.token.clone());
+        let write = Write::Release { key, token, due_at, undo: false };
         return commit(&app, &run.approval, Unit { writes: vec![write], ..Unit::default() }).await;
     }
     note_refusal(&app, &run, &unmade).await;
+}
+
+/// Before a request is made again that could not be made yet: as long as the refusal says, and the
+/// longer the more often it was tried.
+fn wait_ms(refusal: &Refusal, tries: u32) -> i64 {
+    let doubled = RETRY_MS_MIN.saturating_mul(1 << tries.saturating_sub(1).min(20));
+    let told = i64::from(refusal.retry_after_seconds.unwrap_or(0)).saturating_mul(1_000);
+    doubled.min(RETRY_MS_MAX).max(told)
 }
 
 /// Makes the request, or runs the job, as who asked.
@@ -206,5 +217,18 @@ fn report(ended: Result<(), CommitError>) {
         && error.refusal().is_none()
     {
         tracing::warn!(%error, "an approval could not be written; the next look finds it");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_made_yet_is_tried_ever_more_seldom_and_not_before_it_says() {
+        let busy = Refusal::overloaded(1);
+        let waits = [1, 2, 3, 6, 7, 40].map(|tries| wait_ms(&busy, tries));
+        assert_eq!(waits, [1_000, 2_000, 4_000, 32_000, 60_000, 60_000]);
+        assert_eq!(wait_ms(&Refusal::rate_limited(3_600), 1), 3_600_000);
     }
 }

@@ -303,7 +303,11 @@ async fn forget_approvals(
             }
         }
         if !writes.is_empty() {
-            commit(app, erasure, held, writes).await?;
+            match commit(app, erasure, held, writes).await {
+                // One of them is at work: the next batch finds what became of it.
+                Err(CommitError::Rejected(_)) => {}
+                forgot => forgot?,
+            }
         }
     }
     Ok(())

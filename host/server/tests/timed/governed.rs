@@ -72,6 +72,23 @@ impl Bed {
         self.tenant.client.post("/v1/script", &json!({ "steps": steps }))
     }
 
+    /// The owner, signed in.
+    fn person(&self) -> Client {
+        let login = json!({ "email": self.tenant.email, "password": PASSWORD });
+        let anonymous = Client::new(self.tenant.client.base());
+        let signed_in = anonymous.post("/v1/auth/login", &login);
+        let cookie = signed_in
+            .header("set-cookie")
+            .and_then(|line| line.split(';').next())
+            .expect("a cookie")
+            .to_owned();
+        let csrf = signed_in.json()["session"]["csrf_token"].as_str().expect("a token").to_owned();
+        anonymous
+            .with("cookie", &cookie)
+            .with("x-service-csrf", &csrf)
+            .with("origin", anonymous.base())
+    }
+
     /// Whether a dollar may be spent now; it is, then.
     fn spends(&self) -> bool {
         let answer =
@@ -181,20 +198,7 @@ fn what_nobody_decides_on_ends_and_its_funds_are_free() {
     bed.pass(2_000);
     until("it expires", || status() == "expired");
     assert_eq!(bed.stands(), (0, 0), "its funds are free");
-    let login = json!({ "email": bed.tenant.email, "password": PASSWORD });
-    let anonymous = Client::new(bed.tenant.client.base());
-    let signed_in = anonymous.post("/v1/auth/login", &login);
-    let cookie = signed_in
-        .header("set-cookie")
-        .and_then(|line| line.split(';').next())
-        .expect("a cookie")
-        .to_owned();
-    let csrf = signed_in.json()["session"]["csrf_token"].as_str().expect("a token").to_owned();
-    let person = anonymous
-        .with("cookie", &cookie)
-        .with("x-service-csrf", &csrf)
-        .with("origin", anonymous.base());
-    person
+    bed.person()
         .post(&format!("/v1/approvals/{id}/approve"), &json!({}))
         .expect_error(409, "state_conflict");
     // And in time it is forgotten, with its hold.
@@ -206,6 +210,29 @@ fn what_nobody_decides_on_ends_and_its_funds_are_free() {
             .map_or(0, Vec::len)
     };
     until("its hold is forgotten", || voided() == 0);
+}
+
+#[test]
+fn what_was_approved_and_can_never_be_made_fails_when_its_day_is_over() {
+    let bed = Bed::new();
+    bed.budget(1_000, "month");
+    let rule = json!({ "id": "ask", "effect": "require_approval", "actions": ["script.spend"] });
+    bed.tenant.client.put("/v1/governance/policy", &json!({ "rules": [rule] })).expect(200);
+    let asked = bed.play(
+        json!([{ "leave": "script.spend", "amount": DOLLAR, "as": "p" }, { "refuse": "overloaded" }]),
+    );
+    let id = asked.expect(202)["approval_id"].as_str().expect("an id").to_owned();
+    bed.person().post(&format!("/v1/approvals/{id}/approve"), &json!({})).expect(200);
+    let approval =
+        || bed.tenant.client.get(&format!("/v1/approvals/{id}")).expect(200)["approval"].clone();
+    until("it is tried, and holds nothing until it is tried again", || bed.stands() == (0, 0));
+    assert_ne!(approval()["status"], "failed");
+    until("it has failed", || {
+        bed.pass(3_600_000);
+        approval()["status"] == "failed"
+    });
+    assert_eq!(approval()["error"]["code"], "overloaded");
+    assert_eq!(bed.stands(), (0, 0));
 }
 
 #[test]
