@@ -18,7 +18,6 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use charter_store::at_work;
-use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::time::{Instant, Sleep};
 
 use crate::lobby::{Lobby, Seat, Waiter};
@@ -91,16 +90,6 @@ fn blend_costs(known_us: u32, latest_us: u32) -> u32 {
         known => known - known / 4 + latest_us / 4,
     };
     blended.max(1)
-}
-
-/// Computes while another thread goes on with all else that this one has to do: connections that
-/// nobody looks after meanwhile would wait for the end of the turn.
-fn apart<T>(compute: impl FnOnce() -> T) -> T {
-    let is_one_of_many = |handle: Handle| handle.runtime_flavor() == RuntimeFlavor::MultiThread;
-    match Handle::try_current().is_ok_and(is_one_of_many) {
-        true => tokio::task::block_in_place(compute),
-        false => compute(),
-    }
 }
 
 fn micros(time: Duration) -> u32 {
@@ -209,10 +198,7 @@ impl Turns {
             None => ready!(self.turn(cx)),
         };
         let began = Instant::now();
-        let (polled, is_at_work) = match &turn {
-            Some(_) => apart(|| at_work::poll(guest, cx)),
-            None => at_work::poll(guest, cx),
-        };
+        let (polled, is_at_work) = at_work::poll(guest, cx);
         self.spend(began.elapsed());
         self.kept = turn.and_then(|seat| match polled {
             Poll::Ready(_) => Some(Kept { seat, until: None }),
