@@ -130,6 +130,7 @@ fn each_bound_has_its_fault() {
         (json!({ "when": { "entities": ["x".repeat(201)] } }), Some("rules.0.when.entities")),
         (json!({ "when": { "entities": vec!["x"; 201] } }), Some("rules.0.when.entities")),
         (json!({ "when": { "entities": ["x".repeat(200)] } }), None),
+        (json!({ "when": { "entities": vec!["x"; 200] } }), None),
         (json!({ "when": { "hours": { "from": "00:00", "to": "24:00" } } }), None),
         (
             json!({ "when": { "hours": { "from": "24:01", "to": "24:00" } } }),
@@ -150,6 +151,16 @@ fn each_bound_has_its_fault() {
     };
     assert_eq!(rules(RULES_MAX), Vec::<String>::new());
     assert_eq!(rules(RULES_MAX + 1), ["rules"]);
+}
+
+#[test]
+fn a_number_of_people_is_refused_with_its_reason() {
+    let message = |effect: &str| {
+        let changes = json!({ "effect": effect, "approvals_required": 11 });
+        policy(&json!([rule(&changes)])).faults().remove(0).message
+    };
+    assert_eq!(message("require_approval"), "must be 1 to 10");
+    assert_eq!(message("deny"), "is only for rules whose effect is `require_approval`");
 }
 
 #[test]
@@ -192,7 +203,9 @@ fn as_many_people_are_asked_as_the_strictest_rule_wants() {
     assert_eq!((decision.approvals_required, decision.rules.len()), (3, 2));
     assert_eq!(decide(&json!([asking("a", json!(null))])).approvals_required, 1);
     let denied = decide(&json!([asking("a", json!(3)), rule(&json!({}))]));
-    assert_eq!((denied.approvals_required, denied.rules), (0, vec!["r".to_owned()]));
+    assert_eq!((denied.approvals_required, &denied.rules), (0, &vec!["r".to_owned()]));
+    let written = |decision: &Decision| json!(decision).get("approvals_required").cloned();
+    assert_eq!((written(&decision), written(&denied)), (Some(json!(3)), None));
 }
 
 #[test]
@@ -280,4 +293,5 @@ fn leave_that_is_new_loosens_a_policy_that_denies_by_default() {
     assert!(!closed(Vec::new()).is_loosened_by(&closed(shadow)));
     assert!(!closed(Vec::new()).is_loosened_by(&closed(of(&json!({})))), "a denial is no leave");
     assert!(!Policy::default().is_loosened_by(&closed(Vec::new())));
+    assert!(!Policy::default().is_loosened_by(&allowing), "all else is denied now");
 }
