@@ -480,11 +480,9 @@ on_both! {
 
     fn the_failure_of_an_approved_request_is_its_keys_answer_for_good(world: Builder::new().bare()) {
         let (tenant, owner) = govern(world, 1);
-        let refused = json!([{ "call": "script.play", "body": { "steps": [{ "refuse": "overloaded" }] } }]);
         let acted = |last: Value| json!([{ "note": "note" }, { "checkpoint": 1 }, last]);
         let (trapped, late) = (acted(json!({ "trap": 1 })), acted(json!({ "sleep_ms": 20_000 })));
         for (key, then, status, code, reason) in [
-            ("refused", refused, 503, "overloaded", "script"),
             ("trapped", trapped, 500, "internal_error", "EFFECT_WITHOUT_RECORD"),
             ("late", late, 500, "internal_error", "EFFECT_WITHOUT_RECORD"),
         ] {
@@ -503,6 +501,37 @@ on_both! {
             }
         }
         assert_eq!(pending_holds(&tenant.client), json!([]));
+        world.books_agree();
+    }
+
+    fn an_approved_request_that_came_to_nothing_is_made_once_it_can_be(world: Builder::new().bare()) {
+        let (tenant, owner) = govern(world, 1);
+        let client = &tenant.client;
+        let made = |then: Value| {
+            let mut steps = vec![json!({ "leave": "script.spend", "amount": 2 * DOLLAR, "as": "p" })];
+            steps.extend(then.as_array().unwrap().iter().cloned());
+            steps.extend([json!({ "capture": "p", "amount": 2 * DOLLAR }), json!({ "note": "note" })]);
+            waits(&play(client, json!(steps)))
+        };
+        // Another primitive says that it has done nothing, and when to ask again.
+        let rate = json!([{ "rate": "few", "reach": "user", "amount": 1, "seconds": 3 }]);
+        let id = made(json!([{ "call": "script.play", "body": { "steps": rate } }]));
+        play(client, rate.clone()).expect(200);
+        decide(&owner, &id, "approve").expect(200);
+        assert_eq!(end(client, &id)["status"], "succeeded");
+        // Its first commit met a conflict, and the run after that had no room.
+        play(client, json!([{ "note": "hot", "slug": "hot" }])).expect(200);
+        let steps = json!([
+            { "bump": "hot" }, { "on_attempt": 1, "steps": [{ "sleep_ms": 2_500 }] },
+            { "on_attempt": 2, "steps": [{ "refuse": "overloaded" }] }, { "checkpoint": 1 },
+        ]);
+        let id = made(steps);
+        decide(&owner, &id, "approve").expect(200);
+        let is_held = || !client.get("/v1/governance/holds?state=held").expect(200)["holds"].as_array().unwrap().is_empty();
+        until("it is being made", is_held);
+        play(client, json!([{ "bump": "hot" }])).expect(200);
+        assert_eq!(end(client, &id)["status"], "succeeded");
+        assert_eq!((stands(client), notes(client)), ((4 * DOLLAR, 0), 2), "each was made once");
         world.books_agree();
     }
 

@@ -402,6 +402,31 @@ on_both! {
         until("the request that has acted is finished", || !notes(&tenant.client, "note").is_empty());
         assert_eq!(notes(&tenant.client, "note")[0]["slug"], "acted");
     }
+
+    fn who_leaves_at_any_moment_and_asks_again_is_acted_for_once(world) {
+        const KEYS: usize = 48;
+        let tenant = world.register();
+        world.install("script", &Artefacts::get().fixture("script"));
+        let steps = json!({ "steps": [{ "note": "note" }, { "checkpoint": 1 }, { "items": 1 }] });
+        let body = steps.to_string();
+        for n in 0..KEYS {
+            let mut raw = Raw::connect(world.server().address()).unwrap();
+            let head = format!(
+                "POST /v1/script HTTP/1.1\r\nhost: charter\r\nauthorization: Bearer {}\r\nidempotency-key: left-{n}\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+                tenant.key,
+                body.len()
+            );
+            assert!(raw.say(head.as_bytes()));
+            // As long as it takes to look so often.
+            for _ in 0..n % 6 {
+                items(&tenant.client);
+            }
+            drop(raw);
+            let again = || tenant.client.call("POST", "/v1/script").idempotency_key(&format!("left-{n}")).json(&steps).send();
+            until("the key is answered", || again().status == 200);
+        }
+        assert_eq!((notes(&tenant.client, "note").len(), items(&tenant.client)), (KEYS, KEYS as u64));
+    }
 }
 
 on_both! {

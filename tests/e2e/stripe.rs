@@ -163,6 +163,25 @@ on_both! {
         world.books_agree();
     }
 
+    fn first_purchases_at_once_are_of_one_customer(world: billed()) {
+        let double = Stripe::start();
+        bind(world, &format!("http://{}", double.address), stripe::KEY);
+        let tenant = on_trial(world);
+        double.keeps_back("/v1/customers");
+        std::thread::scope(|scope| {
+            let buy = || top_up(&tenant.client, json!({ "amount_cents": 1_000, "payment_method": "pm_new" })).status;
+            let bought = [scope.spawn(buy), scope.spawn(buy)];
+            until("both have asked", || double.requests("/v1/customers").len() == 2);
+            // The provider answers one after the other: the account has changed for the second.
+            double.releases();
+            until("one is through", || bought.iter().any(std::thread::ScopedJoinHandle::is_finished));
+            double.releases();
+            assert_eq!(bought.map(|bought| bought.join().unwrap()), [200, 200]);
+        });
+        assert_eq!((double.effects("/v1/customers"), double.effects("/v1/payment_intents")), (1, 2));
+        world.books_agree();
+    }
+
     fn a_payment_whose_answer_is_lost_is_made_once(world: billed()) {
         let double = Stripe::start();
         bind(world, &format!("http://{}", double.address), stripe::KEY);

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 use serde_json::{Value, json};
 
@@ -44,6 +44,8 @@ struct State {
     faults: Vec<String>,
     /// Answers that get lost after what they answer was done.
     lost: u32,
+    /// The path whose answers are kept back, and how many of them were let go.
+    kept_back: Option<(String, u32)>,
 }
 
 /// A running double.
@@ -52,16 +54,25 @@ pub struct Stripe {
     /// Its address.
     pub address: SocketAddr,
     state: Arc<Mutex<State>>,
+    /// Told of each answer that is let go.
+    released: Arc<Condvar>,
 }
 
 impl Stripe {
     /// Starts one.
     pub fn start() -> Self {
         let state = Arc::new(Mutex::new(State::default()));
-        let own = state.clone();
-        let address =
-            listen(move |heard| own.lock().unwrap_or_else(PoisonError::into_inner).answer(&heard));
-        Self { address, state }
+        let released = Arc::new(Condvar::new());
+        let (own, told) = (state.clone(), released.clone());
+        let address = listen(move |heard| {
+            let mut state = own.lock().unwrap_or_else(PoisonError::into_inner);
+            let reply = state.answer(&heard);
+            while !state.releases(&heard.target) {
+                state = told.wait(state).unwrap_or_else(PoisonError::into_inner);
+            }
+            reply
+        });
+        Self { address, state, released }
     }
 
     fn with<T>(&self, act: impl FnOnce(&mut State) -> T) -> T {
@@ -95,9 +106,32 @@ impl Stripe {
     pub fn loses(&self, answers: u32) {
         self.with(|state| state.lost = answers);
     }
+
+    /// Keeps its answers of a path back until they are released, after it has done what was asked.
+    pub fn keeps_back(&self, path: &str) {
+        self.with(|state| state.kept_back = Some((path.to_owned(), 0)));
+    }
+
+    /// Lets one of the answers go that it keeps back.
+    pub fn releases(&self) {
+        self.with(|state| state.kept_back.iter_mut().for_each(|(_, released)| *released += 1));
+        self.released.notify_all();
+    }
 }
 
 impl State {
+    /// Whether an answer of this path goes out now.
+    fn releases(&mut self, path: &str) -> bool {
+        match &mut self.kept_back {
+            Some((kept, released)) if kept == path && *released == 0 => false,
+            Some((kept, released)) if kept == path => {
+                *released -= 1;
+                true
+            }
+            _ => true,
+        }
+    }
+
     fn answer(&mut self, heard: &Heard) -> Reply {
         let (status, body) = match self.check(heard) {
             Ok(asked) => self.serve(asked),

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use charter_kernel::scope::Scope;
 use http_body_util::BodyExt;
+use tracing::Instrument as _;
 use wasmtime_wasi_http::{Error, RequestOptions, WasiBody, WasiHttpHooks};
 
 use crate::call::Call;
@@ -82,17 +83,11 @@ impl Permit {
             .shared
             .egress()
             .ok_or_else(|| EgressError::Denied("this deployment sends nothing out".into()))?;
-        self.shared.take_untaken(&self.call, &self.marks).await.map_err(|_| attempt_over())?;
-        if !matches!(
+        let is_effect = !matches!(
             *request.method(),
             http::Method::GET | http::Method::HEAD | http::Method::OPTIONS
-        ) {
-            self.shared.force_claim(&self.call, &self.marks).await.map_err(|_| attempt_over())?;
-            if self.marks.abort_cause().is_some() {
-                return Err(attempt_over());
-            }
-            self.marks.dispatch();
-        }
+        );
+        self.admit(is_effect).await?;
         let ms = |time: Option<std::time::Duration>| {
             time.map(|time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX))
         };
@@ -115,6 +110,27 @@ impl Permit {
                 "an outbound request failed"
             );
         })
+    }
+
+    /// Commits what goes before a request: in a task of its own, for a guest may give its request up
+    /// at any moment.
+    async fn admit(&self, is_effect: bool) -> Result<(), EgressError> {
+        let commit = self.marks.begin_commit().map_err(|_| attempt_over())?;
+        let (shared, call, marks) = (self.shared.clone(), self.call.clone(), self.marks.clone());
+        let admitting = async move {
+            let _commit = commit;
+            shared.take_untaken(&call, &marks).await.map_err(|_| attempt_over())?;
+            if is_effect {
+                shared.force_claim(&call, &marks).await.map_err(|_| attempt_over())?;
+                if marks.abort_cause().is_some() {
+                    return Err(attempt_over());
+                }
+                marks.dispatch();
+            }
+            Ok(())
+        };
+        let admitted = tokio::spawn(admitting.in_current_span()).await;
+        admitted.unwrap_or_else(|_| Err(attempt_over()))
     }
 
     /// The target of the request, if its component may send there.

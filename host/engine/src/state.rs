@@ -5,13 +5,14 @@
 //! whether anything left the host) is in [`Story`], which is handed on.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use charter_kernel::authority;
 use charter_kernel::refusal::Failure;
 use charter_kernel::time::Instant;
 use charter_kernel::unit::{Fact, Key, Reach, Refused, Space, Taken};
 use charter_store::{PAGE_BYTES_MAX, Txn};
+use tokio::sync::Notify;
 use wasmtime::component::ResourceTable;
 use wasmtime_wasi::{WasiCtx, WasiCtxView, WasiView};
 use wasmtime_wasi_http::{WasiHttpCtx, WasiHttpCtxView, WasiHttpView};
@@ -99,15 +100,84 @@ pub(crate) struct Marks {
     pub(crate) claimed: tokio::sync::OnceCell<()>,
     /// Holds that leave was given for and that are not taken yet: with the request's own commit, or
     /// before anything leaves the host.
-    pub(crate) untaken: Arc<tokio::sync::Mutex<Vec<Untaken>>>,
+    pub(crate) untaken: tokio::sync::Mutex<Vec<Untaken>>,
     /// Holds are taken when they are asked for: an attempt that put that off was refused by a rule,
     /// or something has left already.
     at_once: AtomicBool,
     /// Set once: the attempt is over whatever the guest says.
     abort: OnceLock<Abort>,
+    commits: Mutex<Commits>,
+    /// Told when the last commit under way has ended.
+    idle: Notify,
+}
+
+/// What an attempt commits before its end. The end waits for it and lets none begin after, so that
+/// what was committed is known, however the guest ends.
+#[derive(Debug, Default)]
+struct Commits {
+    under_way: u32,
+    /// Whether the attempt has ended.
+    closed: bool,
+}
+
+/// A commit before the end of its attempt, from before it is asked for until what came of it is
+/// noted.
+#[derive(Debug)]
+pub(crate) struct Commit(Arc<Marks>);
+
+impl Drop for Commit {
+    fn drop(&mut self) {
+        let mut commits = self.0.lock_commits();
+        commits.under_way -= 1;
+        if commits.under_way == 0 {
+            self.0.idle.notify_waiters();
+        }
+    }
 }
 
 impl Marks {
+    /// Begins a commit before the end, where the attempt has not ended.
+    pub(crate) fn begin_commit(self: &Arc<Self>) -> Result<Commit, Failure> {
+        let mut commits = self.lock_commits();
+        if commits.closed {
+            return Err(over());
+        }
+        commits.under_way += 1;
+        Ok(Commit(self.clone()))
+    }
+    /// The attempt has ended: no commit begins any more.
+    pub(crate) fn close(&self) {
+        self.lock_commits().closed = true;
+    }
+    /// Ends the attempt, unless something is being committed or has left the host.
+    fn close_untouched(&self) -> bool {
+        let mut commits = self.lock_commits();
+        commits.closed |= commits.under_way == 0 && !self.is_dispatched();
+        commits.closed
+    }
+    /// Resolves once nothing is being committed.
+    pub(crate) async fn idle(&self) {
+        loop {
+            let told = self.idle.notified();
+            if self.lock_commits().under_way == 0 {
+                return;
+            }
+            told.await;
+        }
+    }
+    /// Ends the attempt as soon as nothing is being committed; never where something has left the
+    /// host.
+    pub(crate) async fn close_while_untouched(&self) {
+        while !self.close_untouched() {
+            self.idle().await;
+            if self.is_dispatched() {
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+    fn lock_commits(&self) -> std::sync::MutexGuard<'_, Commits> {
+        self.commits.lock().unwrap_or_else(PoisonError::into_inner)
+    }
     pub(crate) fn is_dispatched(&self) -> bool {
         self.dispatched.load(SeqCst)
     }
@@ -180,6 +250,11 @@ pub(crate) struct TakeRecord {
     pub(crate) attempt: u32,
 }
 
+/// The failure that a guest sees whose attempt has ended, should it look.
+fn over() -> Failure {
+    crate::failure::failure("state_conflict", "this attempt is over: return")
+}
+
 impl State {
     pub(crate) fn new(
         printed: Printed,
@@ -210,9 +285,7 @@ impl State {
         };
         match work.story.marks.abort_cause() {
             None => Ok(work),
-            Some(_) => {
-                Err(crate::failure::failure("state_conflict", "this attempt is over: return"))
-            }
+            Some(_) => Err(over()),
         }
     }
 

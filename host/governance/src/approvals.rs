@@ -479,13 +479,21 @@ impl Run {
     /// The mark that is written before the first effect of the request leaves the host: from then
     /// on it is not made again, whatever becomes of this host. `None` where it cannot be written.
     pub fn claiming(&self, now: Instant) -> Option<Claiming> {
-        let key = self.address();
-        let mark = |begun| {
-            let draft = Approval { begun, ..self.approval.clone() }.due(now).ok()?;
-            Some(vec![Write::Replace { key: key.clone(), draft, expected: None }])
-        };
-        let (writes, undo) = (mark(true)?, mark(false)?);
-        Some(Claiming { writes, undo, guards: vec![self.fence()], fence: self.fence(), key })
+        let (writes, undo) = (vec![self.mark(true, now)?], vec![self.mark(false, now)?]);
+        let (key, fence) = (self.address(), self.fence());
+        Some(Claiming { writes, undo, guards: vec![fence.clone()], fence, key })
+    }
+
+    fn mark(&self, begun: bool, now: Instant) -> Option<Write> {
+        let draft = Approval { begun, ..self.approval.clone() }.due(now).ok()?;
+        Some(Write::Replace { key: self.address(), draft, expected: None })
+    }
+
+    /// Takes the mark back in the unit that records that nothing was done after all: what was
+    /// approved is there to be made.
+    pub fn give_up(&self, txn: &mut Txn) {
+        let now = txn.store().now();
+        self.mark(false, now).into_iter().for_each(|write| txn.write(write));
     }
 
     /// Gives up the hold of the run before, or the one that waited, in the unit that takes another,

@@ -176,7 +176,7 @@ pub async fn is_own(
 
 /// How many words count: those of members whose role decides still. A word on what its
 /// speaker has asked for counts only while nobody else could.
-async fn count_words(
+pub(crate) async fn count_words(
     txn: &mut Txn,
     organization: &OrganizationId,
     words: &[Word],

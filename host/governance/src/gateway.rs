@@ -25,6 +25,7 @@ use charter_kernel::unit::{Fact, Guard, Key, Reach, Refused, Rejection, Row, Wri
 use charter_store::{CommitError, PAGE_ROWS_MAX, Query, Txn, audit_fact};
 use charter_tenancy::directory::profile_revoked;
 use charter_tenancy::records::Record as _;
+use charter_tenancy::records::approval::Approval;
 use charter_tenancy::records::grant::Given;
 use charter_tenancy::records::key::ApiKey;
 use charter_tenancy::records::mail::About;
@@ -36,6 +37,7 @@ use serde_json::{Value, json};
 use super::approvals::{self, Job, Origin, Request, Run};
 use super::audit;
 use super::caps::Case;
+use super::decide::count_words;
 use crate::Governance;
 
 /// Attempts while others change what decides, or a period rolls over.
@@ -169,12 +171,17 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// The person who can say yes.
-    fn person(&self) -> Person {
+    /// The person who can say yes. Of those who have, the ones whose words count still.
+    async fn person(&self, governance: &Governance) -> Result<Person, Refusal> {
         match (self.approved, &self.request) {
-            (Some(run), _) => Person::Approved(run.approval.approvals_required),
-            (None, Some(_)) => Person::Reachable,
-            (None, None) => Person::Absent,
+            (Some(run), _) => {
+                let mut txn = governance.store.begin("");
+                let Approval { organization, decisions, .. } = &run.approval;
+                let people = count_words(&mut txn, organization, decisions).await?;
+                Ok(Person::Approved(u8::try_from(people).unwrap_or(u8::MAX)))
+            }
+            (None, Some(_)) => Ok(Person::Reachable),
+            (None, None) => Ok(Person::Absent),
         }
     }
 }
@@ -216,7 +223,8 @@ async fn try_once(
         decide_with_grants(governance, &case, (&grounds, &asked), full, ahead).await?;
     let full = &*full;
     let beyond = rules::beyond(full);
-    let course = match rules::course(&decision, !beyond.is_empty(), from.person()) {
+    let person = from.person(governance).await?;
+    let course = match rules::course(&decision, !beyond.is_empty(), person) {
         Ok(course) => course,
         Err(no) => {
             let refusal = no.refusal(&decision);

@@ -20,14 +20,18 @@ pub(crate) fn configured_customer(binding: &Binding) -> Option<String> {
 
 /// The customer of an account. It is committed as soon as it is made: whatever becomes of the rest,
 /// it is not made again.
+///
+/// Commits what was read and written before it asks the provider, and reads the account anew once it
+/// has answered: what others write meanwhile neither ends this request nor is lost.
 pub(crate) fn of(
     binding: &Binding,
     account: Doc<Account>,
     organization: &str,
 ) -> Result<String, Refused> {
-    if let Some(customer) = configured_customer(binding).or_else(|| account.body.customer.clone()) {
+    if let Some(customer) = configured_customer(binding).or(account.body.customer) {
         return Ok(customer);
     }
+    documents::checkpoint().map_err(Refused::Unsure)?;
     let form = Form::default()
         .with("description", &format!("Organization {organization}"))
         .with("metadata[charter_organization]", organization);
@@ -35,8 +39,13 @@ pub(crate) fn of(
         stripe::STRIPE.post("/v1/customers", form, &format!("charter-customer-{}", account.id))?;
     let customer = stripe::text(&made, "id")?;
     let kept = || {
-        ACCOUNTS.replace(&account.id, account.body.with_customer(customer.clone()))?;
-        documents::checkpoint()
+        let account = ACCOUNTS.get(&account.id)?.or_not_found("account")?;
+        // Of several who ask at once, each is answered the same customer.
+        if account.body.customer.is_none() {
+            ACCOUNTS.replace(&account.id, account.body.with_customer(customer.clone()))?;
+            documents::checkpoint()?;
+        }
+        Ok(())
     };
     kept().map_err(Refused::Unsure)?;
     Ok(customer)

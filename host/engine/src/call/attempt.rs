@@ -28,7 +28,7 @@ use crate::load::{HANDLES_MAX, HOSTCALL_FUEL};
 use crate::outbound::{Outbounds, Permit};
 use crate::sandbox::EPOCH;
 use crate::shared::Shared;
-use crate::state::{Abort, State, Story, Work};
+use crate::state::{Abort, Marks, State, Story, Work};
 use crate::wasi::Printed;
 
 /// The setting in which an attempt runs.
@@ -107,17 +107,27 @@ pub(super) async fn run(setting: Setting, txn: Txn, story: &mut Story) -> Ended 
     let mut turns = turns(&setting);
     let ran = {
         let mut guest = pin!(enter(&setting, &mut store, story.attempt));
-        let running = poll_fn(|cx| match &mut turns {
+        let mut running = pin!(poll_fn(|cx| match &mut turns {
             Some(turns) => turns.poll(cx, guest.as_mut()),
             None => guest.as_mut().poll(cx),
-        });
+        }));
         // In this order: a guest that could go on at the very moment of the cut does not.
-        tokio::select! {
+        let ran = tokio::select! {
             biased;
             () = setting.shared.cut.cancelled() => Err(Ended::Cut),
-            () = client_gone(&setting.call, story) => Err(Ended::ClientGone),
-            ran = tokio::time::timeout_at(setting.deadline, running) => Ok(ran),
+            () = client_gone(&setting.call, &marks) => Err(Ended::ClientGone),
+            ran = running.as_mut() => Ok(ran),
+            () = tokio::time::sleep_until(setting.deadline) => Err(Ended::Deadline),
+        };
+        marks.close();
+        // What the guest commits at this moment is decided, and the guest, or the task that it
+        // waits for, notes what came of it.
+        tokio::select! {
+            biased;
+            () = marks.idle() => {}
+            _ = running, if ran.is_err() => marks.idle().await,
         }
+        ran
     };
     let mut state = store.into_data();
     drop(turns);
@@ -126,6 +136,10 @@ pub(super) async fn run(setting: Setting, txn: Txn, story: &mut Story) -> Ended 
     *story = std::mem::take(&mut work.story);
     let ran = match ran {
         Ok(ran) => ran,
+        // People have been asked meanwhile: so the request is told.
+        Err(_) if let Some(asked @ Abort::Pending(_)) = marks.abort_cause() => {
+            return Ended::Aborted(asked.clone());
+        }
         Err(ended) => return ended,
     };
     let printed = state.printed.text();
@@ -133,10 +147,9 @@ pub(super) async fn run(setting: Setting, txn: Txn, story: &mut Story) -> Ended 
         tracing::info!(target: "charter::guest", primitive = work.component.manifest.name, request = work.call.request_id, "{printed}");
     }
     let result = match ran {
-        Err(_) => return Ended::Deadline,
-        Ok(Ok(_)) if let Some(abort) = marks.abort_cause() => return Ended::Aborted(abort.clone()),
-        Ok(Ok(result)) => result,
-        Ok(Err(error)) => {
+        Ok(_) if let Some(abort) = marks.abort_cause() => return Ended::Aborted(abort.clone()),
+        Ok(result) => result,
+        Err(error) => {
             if let Some(abort) = marks.abort_cause() {
                 return Ended::Aborted(abort.clone());
             }
@@ -173,11 +186,9 @@ fn turns(setting: &Setting) -> Option<Turns> {
 }
 
 /// Resolves when the client has left and nothing was dispatched.
-async fn client_gone(call: &Call, story: &Story) {
+async fn client_gone(call: &Call, marks: &Marks) {
     call.client_gone.cancelled().await;
-    if story.marks.is_dispatched() {
-        std::future::pending::<()>().await;
-    }
+    marks.close_while_untouched().await;
 }
 
 fn arm(setting: &Setting, txn: Txn, story: &Story) -> Store<State> {

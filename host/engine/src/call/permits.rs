@@ -9,8 +9,6 @@
 //! where a cap then refuses, the guest is run again and its holds are taken when it asks for them,
 //! so that it hears the refusal.
 
-use std::sync::Arc;
-
 use charter_kernel::governance::hold::{Hold, Step};
 use charter_kernel::governance::settle::End;
 pub(crate) use charter_kernel::governance::settle::Wish;
@@ -20,7 +18,6 @@ use charter_store::Txn;
 
 use crate::bindings::charter::primitive::types::Failure;
 use crate::call::Call;
-use crate::failure::failure;
 use crate::leave::Proposal;
 use crate::shared::Shared;
 use crate::state::{Abort, Marks, Story};
@@ -142,14 +139,9 @@ impl Shared {
     /// Takes what is not taken yet, and whatever is asked for from here on at once: something is
     /// about to leave the host, to be committed apart from the request, or to be asked that holds
     /// count in. A caller that comes at the same time waits until it is taken, and leaves nothing
-    /// if it is not. A caller that waits may be gone before the commit: the leave is known as taken
-    /// all the same.
-    pub(crate) async fn take_untaken(
-        &self,
-        call: &Arc<Call>,
-        marks: &Arc<Marks>,
-    ) -> Result<(), Failure> {
-        let mut untaken = marks.untaken.clone().lock_owned().await;
+    /// if it is not.
+    pub(crate) async fn take_untaken(&self, call: &Call, marks: &Marks) -> Result<(), Failure> {
+        let mut untaken = marks.untaken.lock().await;
         if let Some(abort) = marks.abort_cause() {
             return Err(abort.failure());
         }
@@ -162,20 +154,14 @@ impl Shared {
             unit.facts.iter().for_each(|fact| all.fact(fact.clone()));
             join(&mut all, unit, hold.take(id));
         }
-        let (call, marks) = (call.clone(), marks.clone());
-        let taking = tokio::spawn(async move {
-            if let Err(error) = all.commit().await {
-                let abort = marks.again_at_once(Abort::of(error, &call));
-                let told = abort.failure();
-                marks.abort(abort);
-                return Err(told);
-            }
-            untaken.clear();
-            Ok(())
-        });
-        taking
-            .await
-            .unwrap_or_else(|_| Err(failure("internal_error", "holds could not be taken").into()))
+        if let Err(error) = all.commit().await {
+            let abort = marks.again_at_once(Abort::of(error, call));
+            let told = abort.failure();
+            marks.abort(abort);
+            return Err(told);
+        }
+        untaken.clear();
+        Ok(())
     }
 }
 

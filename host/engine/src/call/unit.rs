@@ -5,7 +5,6 @@
 
 use charter_kernel::unit::{Guard, Key, Refused, Rejection, Unit};
 use charter_store::{CommitError, Txn};
-use tracing::Instrument as _;
 
 use super::permits;
 use crate::bindings::charter::primitive::types;
@@ -183,6 +182,7 @@ impl Work {
     pub(crate) async fn checkpoint(&mut self) -> Result<(), types::Failure> {
         let (shared, call, marks) =
             (self.shared.clone(), self.call.clone(), self.story.marks.clone());
+        let _commit = marks.begin_commit()?;
         shared.take_untaken(&call, &marks).await?;
         let first = !marks.claimed.initialized();
         shared.force_claim(&call, &marks).await?;
@@ -198,8 +198,9 @@ impl Work {
             self.story.attempt,
             self.now,
         );
-        match self.commit_so_far().await {
-            Ok(()) => {
+        match self.txn.checkpoint().await {
+            Ok(_) => {
+                self.asked.commit();
                 marks.dispatch();
                 // Permits that this commit has settled count no more.
                 self.permits = self.story.permits.len();
@@ -214,25 +215,6 @@ impl Work {
             }
             Err(error) => Err(self.abort_commit(error)),
         }
-    }
-
-    /// Commits the transaction so far, in a task of its own: the unit is decided even where nobody
-    /// waits any more, and the jobs in it count until it is.
-    async fn commit_so_far(&mut self) -> Result<(), CommitError> {
-        let blank = self.shared.store.begin(self.call.scope.lane());
-        let mut txn = std::mem::replace(&mut self.txn, blank);
-        let mut asked = std::mem::replace(&mut self.asked, self.shared.backlog.attempt());
-        let committing = async move {
-            let committed = txn.checkpoint().await.map(drop);
-            if committed.is_ok() {
-                asked.commit();
-            }
-            (txn, asked, committed)
-        };
-        let ended = tokio::spawn(committing.in_current_span()).await;
-        let (txn, asked, committed) = ended.map_err(|_| CommitError::Failed)?;
-        (self.txn, self.asked) = (txn, asked);
-        committed
     }
 
     /// Ends the attempt for a commit that was rejected in the middle of it.

@@ -137,6 +137,7 @@ impl Work {
             until: self.hold_ends_at(),
             defers: self.story.marks.defers(),
         };
+        let _commit = self.story.marks.begin_commit()?;
         let granted = match gateway.authorize(leave).await {
             Ok(granted) => granted,
             Err(Ungranted::Refused(refused)) => return Err((*refused).into()),
@@ -191,6 +192,7 @@ impl Work {
     async fn dispatching(&mut self, id: &str) -> Result<(), Failure> {
         let (shared, call, marks) =
             (self.shared.clone(), self.call.clone(), self.story.marks.clone());
+        let _commit = marks.begin_commit()?;
         shared.take_untaken(&call, &marks).await?;
         shared.force_claim(&call, &marks).await?;
         let record = self.permit(id)?;
@@ -269,6 +271,7 @@ impl Work {
             writes: step.writes,
             ..Unit::default()
         };
+        let _commit = self.story.marks.begin_commit()?;
         match self.shared.store.commit(unit).await {
             Ok(_) => {
                 self.record_permit(
@@ -357,6 +360,7 @@ impl Host for State {
 
     async fn spent(&mut self, scope: String, id: String, _by: String) -> Result<String, Failure> {
         let work = self.work()?;
+        let _commit = work.story.marks.begin_commit()?;
         work.shared.take_untaken(&work.call, &work.story.marks).await?;
         let cap = work.own_scope_key(&scope, &id)?;
         let key = Key::new(&cap.reach, &hold::meters_space(), &cap.id);

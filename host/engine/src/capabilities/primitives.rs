@@ -40,6 +40,7 @@ impl Host for State {
             let work = self.work_that_changes()?;
             let (shared, call, marks) =
                 (work.shared.clone(), work.call.clone(), work.story.marks.clone());
+            let _commit = marks.begin_commit()?;
             shared.take_untaken(&call, &marks).await?;
             shared.force_claim(&call, &marks).await?;
             marks.dispatch();

@@ -207,6 +207,51 @@ async fn a_host_that_ends_cuts_what_has_done_nothing_and_records_what_has_acted(
     }
 }
 
+/// The client leaves, the time is over, the host ends: at the moment in which what the guest
+/// commits before its end is being committed, the claim of its key or its own rows.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_end_amid_a_commit_knows_what_was_committed() {
+    let told = |name: &str, is_claimed| vec![(name.to_owned(), is_claimed, true)];
+    for is_claimed in [true, false] {
+        let stage = Stage::new().await;
+        let begin = |slug: &str| {
+            let steps = json!([
+                { "fetch": "GET", "path": "/hold" }, { "note": "note", "slug": slug },
+                { "checkpoint": 1 }, { "note": "note", "slug": "after" },
+            ]);
+            let (call, recorder) = with_key(steps);
+            let claim = call.claim.clone().filter(|_| is_claimed);
+            (Call { claim, ..call }, recorder)
+        };
+        // Nobody waits for it: it goes on, as after any effect.
+        let (call, recorder) = begin("left");
+        let left = call.client_gone.clone();
+        let outcome = stage.amid_a_commit(call, async { left.cancel() }).await;
+        assert!(matches!(outcome, Outcome::Answered(_)), "{outcome:?}");
+        assert_eq!(*recorder.told.lock().unwrap(), told("answered", is_claimed));
+        assert_eq!(is_there(&stage, &claims()).await, is_claimed);
+        forget(&stage).await;
+
+        let (call, recorder) = begin("late");
+        let late = async {
+            let asleep = Call { deadline_ms: 600, ..script(json!([{ "sleep_ms": 20_000 }])) };
+            assert!(matches!(stage.run(asleep).await, Outcome::Deadline));
+        };
+        let outcome = stage.amid_a_commit(Call { deadline_ms: 600, ..call }, late).await;
+        assert_eq!(refused(outcome).1, "EFFECT_WITHOUT_RECORD");
+        assert_eq!(*recorder.told.lock().unwrap(), told("deadline", is_claimed));
+        assert_eq!(is_there(&stage, &claims()).await, is_claimed);
+        forget(&stage).await;
+        assert_eq!(stage.kept().await.0, ["after", "late", "left"]);
+
+        let (call, recorder) = begin("cut");
+        let cut = async { stage.world.engine.cut() };
+        assert_eq!(refused(stage.amid_a_commit(call, cut).await).1, "EFFECT_WITHOUT_RECORD");
+        assert_eq!(*recorder.told.lock().unwrap(), told("refused internal_error", is_claimed));
+        assert_eq!(is_there(&stage, &claims()).await, is_claimed);
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_request_that_meets_conflicts_gives_up_after_so_many_runs() {
     let config = EngineConfig { reruns_max: 1, ..World::config() };

@@ -1,8 +1,10 @@
 //! A stage for the fixture that plays scripts: an engine, the host's side of the ports, and a
 //! provider that tests hold up, so that a script can be met in its middle.
 
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use bytes::Bytes;
 use charter_engine::leave::Gateway;
@@ -12,7 +14,7 @@ use charter_engine::{
 };
 use charter_kernel::id::UserId;
 use charter_kernel::scope::Scope;
-use charter_kernel::unit::Guard;
+use charter_kernel::unit::{Draft, Guard, Key, Reach, Space, Unit, Write};
 use charter_store::Store;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
@@ -201,6 +203,40 @@ impl Stage {
         let mut notes: Vec<_> = listed["notes"].as_array().unwrap().iter().map(name).collect();
         notes.sort();
         (notes, listed["items"].as_u64().unwrap())
+    }
+
+    /// Runs `call`, and `meanwhile` while what it commits in its middle is being committed. Before
+    /// that it waits for the peer's `/hold`.
+    pub async fn amid_a_commit(&self, call: Call, meanwhile: impl Future<Output = ()>) -> Outcome {
+        self.peer.free.store(false, SeqCst);
+        let between = async {
+            self.peer.reached.notified().await;
+            // Somebody else writes: the committer waits with what it has in hand, and what comes
+            // then waits in its queue.
+            let writer = rusqlite::Connection::open(self.world.folder.join("charter.db")).unwrap();
+            writer.execute_batch("BEGIN IMMEDIATE").unwrap();
+            let key = Key::new(&Reach::user("u"), &Space::host("decoys"), "d");
+            let draft = Draft { body: "{}".into(), ..Draft::default() };
+            let unit = Unit { writes: vec![Write::Put { key, draft }], ..Unit::default() };
+            let mut in_hand = pin!(self.store().commit(unit));
+            assert!(futures::poll!(in_hand.as_mut()).is_pending());
+            self.queues(0).await;
+            self.peer.released.notify_one();
+            self.queues(1).await;
+            meanwhile.await;
+            drop(writer);
+            in_hand.await.unwrap();
+        };
+        tokio::join!(self.run(call), between).0
+    }
+
+    async fn queues(&self, units: usize) {
+        let queued = async {
+            while self.store().status().queued_units != units {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(60), queued).await.unwrap();
     }
 
     /// Runs `call`, and `meanwhile` while it waits for the peer's `/hold`.

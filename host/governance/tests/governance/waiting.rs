@@ -9,16 +9,18 @@ use charter_engine::{Leave, Proposal, Ungranted};
 use charter_governance::approvals::{self, Content, DECIDE_MS, Origin, Run};
 use charter_kernel::governance::hold::State;
 use charter_kernel::lease;
+use charter_kernel::role::Role;
 use charter_kernel::unit::{Draft, Key, Take, Unit, Write};
 use charter_tenancy::records::Record as _;
-use charter_tenancy::records::approval::{APPROVED, Approval, PENDING, Status};
+use charter_tenancy::records::approval::{APPROVED, Approval, PENDING, Status, Word};
+use charter_tenancy::records::member::Member;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use crate::bed::{Bed, on_both, reason};
 use crate::words::{
-    CENT, DAY_MS, asker, asking, budget, card, credit, fund, id, leave, leave_for,
-    organization_reach, payment, policy, proposal, request, soft_budget, user_reach,
+    CENT, DAY_MS, account, asker, asking, budget, card, credit, fund, id, leave, leave_for, member,
+    organization, organization_reach, payment, policy, proposal, request, soft_budget, user_reach,
 };
 
 on_both!(
@@ -26,6 +28,7 @@ on_both!(
     what_waits_has_its_room_already,
     what_is_approved_is_held_anew_in_the_window_that_counts_now,
     what_is_approved_is_decided_anew,
+    words_of_who_has_left_since_carry_no_later_run,
     a_run_that_broke_off_makes_room_for_the_next,
     a_hold_under_which_something_left_outlives_the_runs_of_its_approval,
     a_hold_that_was_kept_for_later_outlives_the_runs_of_its_approval,
@@ -154,12 +157,23 @@ pub async fn take(bed: &Bed, kind: &str) -> Option<Run> {
     Some(Run { approval: Approval::read(&taken.row).unwrap(), token: taken.token })
 }
 
-/// Has people say yes to what waits, and takes it to be made.
+/// Has an approver say yes to what waits, and takes it to be made.
 async fn approve(bed: &Bed, approval: &Approval) -> Arc<Run> {
-    let approved = Approval { status: Status::Approved, ..approval.clone() };
-    let draft = approved.due(bed.now()).unwrap();
-    let write = Write::Put { key: approved.key(), draft };
-    bed.commit(Unit { writes: vec![write], ..Unit::default() }).await.unwrap();
+    let yes = Word {
+        by: account(1).into_string(),
+        decision: "approve".into(),
+        reason: None,
+        self_approved: false,
+        at: bed.now(),
+    };
+    let (status, decisions) = (Status::Approved, vec![yes]);
+    let approved = Approval { status, decisions, ..approval.clone() };
+    let approver = member(1, Role::Approver);
+    let writes = vec![
+        Write::Put { key: approver.key(), draft: approver.draft().unwrap() },
+        Write::Put { key: approved.key(), draft: approved.due(bed.now()).unwrap() },
+    ];
+    bed.commit(Unit { writes, ..Unit::default() }).await.unwrap();
     Arc::new(take(bed, APPROVED).await.unwrap())
 }
 
@@ -206,6 +220,17 @@ async fn what_is_approved_is_decided_anew(bed: Bed) {
     assert_eq!(granted.hold.state, State::Held);
     bed.set_user(json!({ "revoked": { "at": bed.now(), "reason": null } })).await;
     assert_eq!(reason(bed.ask_from(again(&run), leave(CENT)).await), "profile_revoked");
+}
+
+async fn words_of_who_has_left_since_carry_no_later_run(bed: Bed) {
+    bed.set_organization(asking(1)).await;
+    let approval = bed.wait(leave(CENT)).await;
+    let run = approve(&bed, &approval).await;
+    bed.remove(&Member::address(&organization(), &account(1))).await;
+    assert_eq!(reason(bed.ask_from(again(&run), leave(CENT)).await), "approval_required");
+    // Nobody is asked by now.
+    bed.set_organization(json!({ "policy": { "rules": [] } })).await;
+    assert!(bed.ask_from(again(&run), leave(CENT)).await.is_ok());
 }
 
 async fn a_run_that_broke_off_makes_room_for_the_next(bed: Bed) {

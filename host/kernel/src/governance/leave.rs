@@ -47,7 +47,7 @@ pub struct Grounds<'a> {
 /// The person who can say yes where the rules ask for one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Person {
-    /// So many people have: this is what they approved, made again.
+    /// So many people have whose words count: this is what they approved, made again.
     Approved(u8),
     /// Somebody can be asked.
     Reachable,
@@ -175,7 +175,9 @@ pub fn course(decision: &Decision, is_beyond: bool, person: Person) -> Result<Co
         Verdict::RequireApproval => No::ApprovalRequired,
     };
     match person {
-        Person::Approved(people) if people < decision.approvals_required => Err(No::MorePeople),
+        Person::Approved(people) if people < decision.approvals_required.max(1) => {
+            Err(No::MorePeople)
+        }
         Person::Approved(_) => Ok(Course::Taken),
         Person::Reachable => Ok(Course::Pending),
         Person::Absent => Err(no),
@@ -275,7 +277,7 @@ impl No {
             ),
             No::MorePeople => Refusal::forbidden(
                 "approval_required",
-                "The organization's policy asks for more people's approval by now.",
+                "It takes the approval of more people by now than have approved and decide still.",
             )
             .hint("Ask again: what waits then waits for as many."),
             No::NoCap => {

@@ -175,10 +175,11 @@ impl Finisher {
         let refusal = answer::word_failure(&self.served, failure);
         let answered = respond::render_refusal(&self.wording, &refusal);
         let status = answered.status.as_u16();
-        // A run that was claimed is not made again.
-        let is_over = !refusal.should_retry() || ending.dispatched || ending.claimed;
-        if let Some(approved) = self.approved.as_ref().filter(|_| is_over) {
-            approved.run.end(txn, Err(refusal.to_rest())).await;
+        let is_over = !refusal.should_retry() || ending.dispatched;
+        match &self.approved {
+            Some(approved) if is_over => approved.run.end(txn, Err(refusal.to_rest())).await,
+            Some(approved) if ending.claimed => approved.run.give_up(txn),
+            _ => {}
         }
         self.audit(txn, status, Some(&refusal));
         // Only a final answer is kept: what may go otherwise the next time is asked again.
@@ -199,6 +200,7 @@ impl Finisher {
             self.keep(txn, ending, &respond::render_refusal(&self.wording, refusal)).await;
         } else if ending.claimed {
             self.claim.iter().for_each(|claim| claim.give_up(txn));
+            self.approved.iter().for_each(|approved| approved.run.give_up(txn));
         }
     }
 

@@ -28,7 +28,8 @@ const LEASE_MS: i64 = 20_000;
 const PLACES: usize = 32;
 /// Before the second try of a request that could not be made yet; doubled with each further one.
 const RETRY_MS_MIN: i64 = 1_000;
-/// The longest wait between two tries, unless the refusal names a longer one.
+/// The longest wait between two tries, whatever the refusal says: a request whose caller, user or
+/// project goes meanwhile ends, and frees its funds, within it.
 const RETRY_MS_MAX: i64 = 60_000;
 /// The deadline of a request that declares none of its own.
 const DEADLINE_MS: u32 = 60_000;
@@ -73,8 +74,10 @@ async fn make(app: Arc<App>, taken: Taken) {
     // An answer is written already, in the request's own commit.
     let Err(unmade) = made else { return };
     let tries = taken.row.lease.as_ref().map_or(1, |lease| lease.count);
-    let due_at = app.clock.now().plus_ms(wait_ms(&unmade.refusal, tries));
-    if unmade.refusal.should_retry() && due_at < run.approval.expires_at {
+    let (wait_ms, told_ms) = (wait_ms(&unmade.refusal, tries), told_ms(&unmade.refusal));
+    let now = app.clock.now();
+    let has_time = now.plus_ms(wait_ms.max(told_ms)) < run.approval.expires_at;
+    if unmade.refusal.should_retry() && has_time {
         tracing::warn!(
             approval = run.approval.id,
             code = unmade.refusal.code.own_name(),
@@ -82,18 +85,22 @@ async fn make(app: Arc<App>, taken: Taken) {
             "an approved request could not be made yet"
         );
         let (key, token) = (taken.key, run.token.clone());
-        let write = Write::Release { key, token, due_at, undo: false };
+        let write = Write::Release { key, token, due_at: now.plus_ms(wait_ms), undo: false };
         return commit(&app, &run.approval, Unit { writes: vec![write], ..Unit::default() }).await;
     }
     note_refusal(&app, &run, &unmade).await;
 }
 
-/// Before a request is made again that could not be made yet: as long as the refusal says, and the
-/// longer the more often it was tried.
+/// Before a request is made again that could not be made yet: the longer the more often it was
+/// tried, and as long as the refusal says, within the bound.
 fn wait_ms(refusal: &Refusal, tries: u32) -> i64 {
     let doubled = RETRY_MS_MIN.saturating_mul(1 << tries.saturating_sub(1).min(20));
-    let told = i64::from(refusal.retry_after_seconds.unwrap_or(0)).saturating_mul(1_000);
-    doubled.min(RETRY_MS_MAX).max(told)
+    doubled.max(told_ms(refusal)).min(RETRY_MS_MAX)
+}
+
+/// The wait that the refusal itself names.
+fn told_ms(refusal: &Refusal) -> i64 {
+    i64::from(refusal.retry_after_seconds.unwrap_or(0)).saturating_mul(1_000)
 }
 
 /// Makes the request, or runs the job, as who asked.
@@ -225,10 +232,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_cannot_be_made_yet_is_tried_ever_more_seldom_and_not_before_it_says() {
+    fn what_cannot_be_made_yet_is_tried_ever_more_seldom_and_once_a_minute() {
         let busy = Refusal::overloaded(1);
         let waits = [1, 2, 3, 6, 7, 40].map(|tries| wait_ms(&busy, tries));
         assert_eq!(waits, [1_000, 2_000, 4_000, 32_000, 60_000, 60_000]);
-        assert_eq!(wait_ms(&Refusal::rate_limited(3_600), 1), 3_600_000);
+        assert_eq!(wait_ms(&Refusal::rate_limited(9), 1), 9_000);
+        assert_eq!(wait_ms(&Refusal::rate_limited(3_600), 1), RETRY_MS_MAX);
     }
 }

@@ -236,6 +236,36 @@ fn what_was_approved_and_can_never_be_made_fails_when_its_day_is_over() {
 }
 
 #[test]
+fn what_is_to_be_made_much_later_ends_within_a_minute_of_its_key() {
+    let bed = Bed::new();
+    bed.budget(1_000, "month");
+    let client = &bed.tenant.client;
+    let rule = json!({ "id": "ask", "effect": "require_approval", "actions": ["script.spend"] });
+    client.put("/v1/governance/policy", &json!({ "rules": [rule] })).expect(200);
+    let made = client.post("/v1/auth/keys", &json!({ "name": "short", "role": "developer" }));
+    let made = made.expect(201);
+    let short = client.bearer(made["key"].as_str().expect("a key"));
+    let rate = json!({ "rate": "few", "reach": "user", "amount": 1, "seconds": 80_000 });
+    let leave = json!({ "leave": "script.spend", "amount": DOLLAR, "as": "p" });
+    let asked = short.post("/v1/script", &json!({ "steps": [rate, leave] })).expect(202);
+    let id = asked["approval_id"].as_str().expect("an id").to_owned();
+    bed.play(json!([rate])).expect(200);
+    bed.person().post(&format!("/v1/approvals/{id}/approve"), &json!({})).expect(200);
+    let approval = || client.get(&format!("/v1/approvals/{id}")).expect(200)["approval"].clone();
+    bed.pass(1_000);
+    assert_eq!(bed.stands(), (0, DOLLAR));
+    client.delete(&format!("/v1/auth/keys/{}", made["id"].as_str().expect("an id"))).expect(200);
+    let since = bed.timed.now().0;
+    until("it has failed", || {
+        bed.pass(1_000);
+        approval()["status"] == "failed"
+    });
+    assert!(bed.timed.now().0 - since < 80_000_000, "long before it would be made");
+    assert_eq!(approval()["error"]["code"], "unauthorized");
+    assert_eq!(bed.stands(), (0, 0));
+}
+
+#[test]
 fn a_hold_that_waits_for_an_approval_that_is_over_ends_at_its_time() {
     let bed = Bed::new();
     bed.budget(1_000, "month");

@@ -1,5 +1,7 @@
 //! When holds that were put off are taken, and what becomes of a request whose holds a rule refuses.
 
+use std::sync::Arc;
+
 use charter_kernel::governance::hold::key;
 use charter_kernel::unit::{Guard, Key, Reach, Refused, Space};
 

@@ -89,6 +89,10 @@ fn who_approved_before_the_policy_asked_for_more_is_too_few() {
     let decision = decide(&serde_json::from_value(two).unwrap(), &[], &BTreeSet::new());
     assert_eq!(course(&decision, false, Person::Approved(1)), Err(No::MorePeople));
     assert_eq!(course(&decision, false, Person::Approved(2)), Ok(Course::Taken));
+    let allowed = decide(&policy("allow"), &[], &BTreeSet::new());
+    assert_eq!(course(&allowed, true, Person::Approved(0)), Err(No::MorePeople));
+    assert_eq!(course(&allowed, true, Person::Approved(1)), Ok(Course::Taken));
+    assert_eq!(course(&allowed, false, Person::Approved(0)), Ok(Course::Taken), "nobody is asked");
 }
 
 #[test]
