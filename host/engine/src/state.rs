@@ -111,8 +111,8 @@ pub(crate) struct Marks {
     idle: Notify,
 }
 
-/// What an attempt commits before its end. The end waits for it and lets none begin after, so that
-/// what was committed is known, however the guest ends.
+/// The commits of an attempt before its end. The end waits for them and lets none begin after, so
+/// that what was committed is known, however the guest ends.
 #[derive(Debug, Default)]
 struct Commits {
     under_way: u32,

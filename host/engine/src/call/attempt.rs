@@ -120,8 +120,8 @@ pub(super) async fn run(setting: Setting, txn: Txn, story: &mut Story) -> Ended 
             () = tokio::time::sleep_until(setting.deadline) => Err(Ended::Deadline),
         };
         marks.close();
-        // What the guest commits at this moment is decided, and the guest, or the task that it
-        // waits for, notes what came of it.
+        // A commit that is under way is decided, and the guest, or the task that it waits for, notes
+        // what came of it.
         tokio::select! {
             biased;
             () = marks.idle() => {}
