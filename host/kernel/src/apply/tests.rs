@@ -388,7 +388,7 @@ fn a_take_ends_when_its_bytes_are_full_and_hands_out_one_row_in_any_case() {
         },
     };
     let half = TAKEN_BYTES_MAX / 2;
-    for (n, bytes) in (0..).zip([TAKEN_BYTES_MAX - 1, 2, half, half, 1]) {
+    for (n, bytes) in (0..).zip([TAKEN_BYTES_MAX - 1, 2, half, half, half]) {
         model.run(&[one(vec![leased(n, bytes)])]);
     }
     let take = Unit {

@@ -51,6 +51,26 @@ fn a_unique_value_has_one_holder() {
 }
 
 #[test]
+fn a_value_is_unique_in_its_field_whatever_other_fields_have() {
+    let of = |id: &str, fields: &[&str]| {
+        let unique = fields.iter().map(|field| ((*field).to_owned(), "x".to_owned())).collect();
+        Write::Put { key: key(id), draft: Draft { unique, ..draft("{}") } }
+    };
+    let mut database = Database::with(vec![of("a", &["slug"])]);
+    database.run(vec![of("a", &["slug", "email"])]).unwrap();
+    let email = Claim::unique(&reach(), &space(), "email", "x");
+    assert_eq!(database.refuse(vec![of("b", &["email"])]), lost(email, "a"));
+}
+
+#[test]
+fn a_row_may_have_a_value_that_was_claimed_for_it() {
+    let mut database = Database::default();
+    let ahead = Write::Claim { claim: slug("x"), holder: key("a") };
+    database.run(vec![ahead, new("a", "x")]).unwrap();
+    assert_eq!(holders(&database), [("x", "a")]);
+}
+
+#[test]
 fn a_value_is_free_once_its_row_gives_it_up() {
     let mut database = Database::with(vec![new("a", "x")]);
     database.run(vec![replace("a", Some("z")), new("b", "x")]).unwrap();

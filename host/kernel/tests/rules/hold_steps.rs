@@ -1,8 +1,8 @@
 //! Each step of a hold as data: the state that it needs, and the rows that it writes.
 
 use charter_kernel::governance::hold::{
-    BOOKS, Charge, Counted, DOUBT, Hold, OPEN, Settler, State, Step, Subject, Word, entries_of,
-    is_book, key, own_record_at, own_spend_space, space,
+    BOOKS, Charge, Counted, DOUBT, Hold, KEPT_MS, OPEN, Settler, State, Step, Subject, Word,
+    entries_of, is_book, key, own_record_at, own_spend_space, space,
 };
 use charter_kernel::governance::settle::{End, Wish};
 use charter_kernel::lease::group;
@@ -162,6 +162,7 @@ fn a_spend_record_is_of_a_quarter_of_an_hour_an_action_and_a_component() {
             _ => None,
         });
         let (key, draft) = record.unwrap();
+        assert_eq!(draft.user, hold.subject.user, "it goes with its user");
         (key.id, key.reach.as_str().to_owned(), draft.index)
     };
     let quarter = NOW.plus_ms(-NOW.0.rem_euclid(900_000));
@@ -179,7 +180,10 @@ fn a_scope_of_a_primitives_own_has_records_of_its_own() {
     let hold = Hold { charges: vec![charge("user", 30, Counted::Money), own], ..paid(30) };
     let writes = capture(&hold, 25).writes;
     let of_own = |write: &Write| match write {
-        Write::Ensure { key, .. } if key.space == own_spend_space() => Some((key.clone(), 0)),
+        Write::Ensure { key, draft } if key.space == own_spend_space() => {
+            assert_eq!((draft.user.as_deref(), draft.body.as_str()), (Some("u"), "{}"));
+            Some((key.clone(), 0))
+        }
         Write::Add { key, amount, .. } if key.space == own_spend_space() => {
             Some((key.clone(), *amount))
         }
@@ -201,11 +205,17 @@ fn a_void_releases_everything_and_spends_nothing() {
     let hold = paid(30);
     let step = hold.void("h", NOW);
     assert_eq!((step.hold.state, step.hold.actual), (State::Voided, None));
+    assert_eq!((step.hold.ended_at, own(&step).user.as_deref()), (Some(NOW), Some("u")));
     let released: Vec<(i64, i64)> =
         tallies(&step.writes).iter().map(|(.., tally)| (tally.released, tally.spent)).collect();
     assert_eq!(released, [(30, 0), (30, 0), (1, 0)]);
     assert_eq!(transfers(&step.writes), [(30, Phase::Void)]);
     assert!(own(&step).unleased);
+}
+
+#[test]
+fn an_end_is_kept_for_ninety_days() {
+    assert_eq!(KEPT_MS, 7_776_000_000);
 }
 
 #[test]
