@@ -37,9 +37,11 @@ pub struct Package {
 }
 
 impl Workspace {
-    /// Reads the workspace that this crate was built in.
+    /// Reads the workspace that Cargo runs this crate of: clones of it may share a target folder, and
+    /// so the program.
     pub fn find() -> Result<Self> {
-        let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let here = std::env::var_os("CARGO_MANIFEST_DIR").context("this is run as `cargo xtask`")?;
+        let here = Path::new(&here);
         let root =
             here.ancestors().nth(2).context("the xtask crate lies two folders below the root")?;
         let mut command = process::cargo(root);
