@@ -5,10 +5,10 @@
 //! renumbered primitive changes it, and a host that is built anew for that takes minutes.
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    // Asked as it runs: a target folder may be shared by clones of the repository.
-    let workspace = format!("{}/../../Cargo.toml", std::env::var("CARGO_MANIFEST_DIR")?);
+    // From the crate's folder, in which it runs: clones may share what is built.
+    let workspace = "../../Cargo.toml";
     println!("cargo::rerun-if-changed={workspace}");
-    let text = std::fs::read_to_string(&workspace)?;
+    let text = std::fs::read_to_string(workspace)?;
     let line = text.lines().find_map(|line| line.strip_prefix("wasmtime = { version = \"="));
     let version = line.and_then(|rest| rest.split('"').next());
     let version = version.ok_or(

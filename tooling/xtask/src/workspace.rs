@@ -40,7 +40,8 @@ impl Workspace {
     /// Reads the workspace that Cargo runs this crate of: clones of it may share a target folder, and
     /// so the program.
     pub fn find() -> Result<Self> {
-        let here = std::env::var_os("CARGO_MANIFEST_DIR").context("this is run as `cargo xtask`")?;
+        let here =
+            std::env::var_os("CARGO_MANIFEST_DIR").context("this is run as `cargo xtask`")?;
         let here = Path::new(&here);
         let root =
             here.ancestors().nth(2).context("the xtask crate lies two folders below the root")?;

@@ -7,6 +7,7 @@
 
 mod bed;
 
+mod apply_changes;
 mod apply_claims;
 mod apply_guards;
 mod apply_leases;
