@@ -37,14 +37,12 @@ pub struct Package {
 }
 
 impl Workspace {
-    /// Reads the workspace that Cargo runs this crate of: clones of it may share a target folder, and
-    /// so the program.
+    /// Reads the workspace of the crate that Cargo runs or tests now: clones of it may share a target
+    /// folder, and so this code.
     pub fn find() -> Result<Self> {
-        let here =
-            std::env::var_os("CARGO_MANIFEST_DIR").context("this is run as `cargo xtask`")?;
-        let here = Path::new(&here);
-        let root =
-            here.ancestors().nth(2).context("the xtask crate lies two folders below the root")?;
+        let here = std::env::var_os("CARGO_MANIFEST_DIR").context("this is run by Cargo")?;
+        let root = Path::new(&here).ancestors().find(|folder| folder.join("Cargo.lock").exists());
+        let root = root.context("no folder above this crate has a Cargo.lock")?;
         let mut command = process::cargo(root);
         command.args(["metadata", "--no-deps", "--format-version", "1"]);
         let metadata: Value = serde_json::from_slice(&process::output(command)?)
