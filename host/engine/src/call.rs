@@ -184,8 +184,13 @@ pub enum EndingResult<'a> {
     Answered(&'a Answer),
     /// Refused by the guest or by a rule.
     Refused(&'a Failure),
-    /// Waits for a person, by this approval.
-    Pending(&'a str),
+    /// Waits for a person; in the unit by which it does.
+    Pending {
+        /// The approval that is decided on.
+        approval: &'a str,
+        /// The body of its row.
+        record: &'a str,
+    },
     /// Trapped, with the incident's id.
     Trapped(&'a str),
     /// Past its wall or CPU deadline.

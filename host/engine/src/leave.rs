@@ -2,14 +2,18 @@
 //!
 //! The engine knows who asks and what became of it; which rules and caps decide is the server's.
 
+use std::sync::Arc;
+
 use charter_kernel::governance::hold::Hold;
 use charter_kernel::refusal::Failure;
 use charter_kernel::scope::Scope;
 use charter_kernel::time::Instant;
 use charter_kernel::unit::{Guard, Key, Unit};
-use charter_store::CommitError;
+use charter_store::{CommitError, Txn};
 use futures::future::BoxFuture;
 use serde_json::Value;
+
+use crate::call::{Call, Ending, EndingResult};
 
 /// A regulated action that a primitive wants to take.
 #[derive(Clone, Debug, PartialEq)]
@@ -58,6 +62,46 @@ pub struct Leave {
     /// Whether the hold may be taken with the request's own commit, because nothing leaves the host
     /// before that.
     pub defers: bool,
+    /// What the request adds to the unit by which it waits for a person.
+    pub waiting: Waiting,
+}
+
+/// The request's own part of the unit by which it waits for a person: that it waits is known under
+/// its key from the moment at which somebody can decide.
+#[derive(Clone, Default)]
+pub struct Waiting {
+    call: Option<Arc<Call>>,
+    is_claimed: bool,
+}
+
+impl std::fmt::Debug for Waiting {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Waiting").field("is_claimed", &self.is_claimed).finish_non_exhaustive()
+    }
+}
+
+impl Waiting {
+    /// That of a call whose claim is committed, or is not.
+    pub(crate) fn of(call: Arc<Call>, is_claimed: bool) -> Self {
+        Self { call: Some(call), is_claimed }
+    }
+
+    /// Adds it. `approval` is decided on; `record` is the body of its row.
+    pub async fn note(&self, txn: &mut Txn, approval: &str, record: &str) {
+        let Some(call) = &self.call else { return };
+        if let Some(claim) = call.claim.as_ref().filter(|_| self.is_claimed) {
+            txn.guard(claim.fence.clone());
+        }
+        let result = EndingResult::Pending { approval, record };
+        let ending = Ending { result, claimed: self.is_claimed, dispatched: false };
+        call.finish.finish(txn, ending).await;
+    }
+
+    /// Whether a conflict is about the claim of the request's key.
+    pub fn conflicts_on(&self, keys: &[Key]) -> bool {
+        let claim = self.call.as_ref().and_then(|call| call.claim.as_ref());
+        claim.is_some_and(|claim| keys.contains(&claim.key))
+    }
 }
 
 /// The gateway of one call: the server's side, which knows where the call came from and how it is

@@ -20,7 +20,7 @@ use charter_store::{Store, Txn};
 use charter_tenancy::directory::Directory;
 use charter_tenancy::place::{Owner, Unplaced};
 use charter_tenancy::records::Record as _;
-use charter_tenancy::records::approval::{Approval, KEPT_MS, Status};
+use charter_tenancy::records::approval::{Approval, KEPT_MS, MARKS, Status};
 use charter_tenancy::stored;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -321,6 +321,7 @@ pub async fn new_approval(
         tells: request.tells.clone(),
         job: request.job.clone(),
         begun: false,
+        marks: 0,
         answered_by: None,
         expires_at: now.plus_ms(DECIDE_MS),
         created_at: now,
@@ -477,23 +478,22 @@ impl Run {
     }
 
     /// The mark that is written before the first effect of the request leaves the host: from then
-    /// on it is not made again, whatever becomes of this host. `None` where it cannot be written.
-    pub fn claiming(&self, now: Instant) -> Option<Claiming> {
-        let (writes, undo) = (vec![self.mark(true, now)?], vec![self.mark(false, now)?]);
+    /// on it is not made again, whatever becomes of this host.
+    pub fn claiming(&self) -> Claiming {
+        let (writes, undo) = (vec![self.mark(1)], vec![self.mark(-1)]);
         let (key, fence) = (self.address(), self.fence());
-        Some(Claiming { writes, undo, guards: vec![fence.clone()], fence, key })
+        Claiming { writes, undo, guards: vec![fence.clone()], fence, key }
     }
 
-    fn mark(&self, begun: bool, now: Instant) -> Option<Write> {
-        let draft = Approval { begun, ..self.approval.clone() }.due(now).ok()?;
-        Some(Write::Replace { key: self.address(), draft, expected: None })
+    /// The rest of the row stays as it is by now.
+    fn mark(&self, by: i64) -> Write {
+        Write::Add { key: self.address(), field: MARKS.to_owned(), amount: by }
     }
 
     /// Takes the mark back in the unit that records that nothing was done after all: what was
     /// approved is there to be made.
     pub fn give_up(&self, txn: &mut Txn) {
-        let now = txn.store().now();
-        self.mark(false, now).into_iter().for_each(|write| txn.write(write));
+        txn.write(self.mark(-1));
     }
 
     /// Gives up the hold of the run before, or the one that waited, in the unit that takes another,
@@ -502,17 +502,29 @@ impl Run {
     /// # Errors
     /// When the store cannot be asked.
     pub async fn take_anew(&self, txn: &mut Txn, hold: &str, now: Instant) -> Result<(), Refusal> {
-        release(txn, &self.approval, now).await?;
-        let row = txn.get_relaxed(&self.address()).await.map_err(stored::reading)?;
-        let row = row.ok_or_else(Refusal::not_found)?;
-        // As it is by now: the mark of a first effect stays.
-        let approval = Approval::read(&row).map_err(stored::unreadable)?;
+        let (approval, version) = self.look(txn).await?;
+        release(txn, &approval, now).await?;
         let approval = Approval { hold: hold.to_owned(), ..approval };
         let draft = approval.due(now).map_err(stored::unreadable)?;
-        let expected = Some(row.version);
-        let write = Write::Replace { key: self.address(), draft, expected };
+        let write = Write::Replace { key: self.address(), draft, expected: Some(version) };
         txn.step(vec![self.fence()], vec![write]);
         Ok(())
+    }
+
+    /// The hold behind the approval by now, which the next one takes the place of.
+    ///
+    /// # Errors
+    /// When the store cannot be asked.
+    pub async fn unused_hold(&self, txn: &Txn) -> Result<Option<Hold>, Refusal> {
+        unused_hold(txn, &self.look(txn).await?.0).await
+    }
+
+    /// The approval as it is by now, with its version: an earlier run of the request may have marked
+    /// it and taken another hold.
+    async fn look(&self, txn: &Txn) -> Result<(Approval, u64), Refusal> {
+        let row = txn.get_relaxed(&self.address()).await.map_err(stored::reading)?;
+        let row = row.ok_or_else(Refusal::not_found)?;
+        Ok((Approval::read(&row).map_err(stored::unreadable)?, row.version))
     }
 
     /// Adds the end to the unit that makes it true: once, by whoever holds the lease. A hold that was

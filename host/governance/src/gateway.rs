@@ -91,7 +91,7 @@ async fn authorize(
             Err(Blocked::Uncommitted(error)) => {
                 let again = match &error {
                     CommitError::Rejected(Rejection::Conflict { keys }) => {
-                        !is_callers(&leave.guards, keys)
+                        !is_callers(&leave.guards, keys) && !leave.waiting.conflicts_on(keys)
                     }
                     CommitError::Rejected(Rejection::Refused(
                         Refused::Moved { .. } | Refused::Missing { .. } | Refused::Stale { .. },
@@ -212,9 +212,7 @@ async fn try_once(
     let grounds = case.grounds(&terms.subject, &zone, now);
     let asked = terms.to_asked();
     let own = match from.approved {
-        Some(run) if !full.is_empty() => {
-            approvals::unused_hold(&governance.store.begin(""), &run.approval).await?
-        }
+        Some(run) if !full.is_empty() => run.unused_hold(&governance.store.begin("")).await?,
         _ => None,
     };
     // Only what was found full once has the others looked at.
@@ -413,7 +411,8 @@ async fn read_gauges(
     Ok(gauges)
 }
 
-/// Has the action wait for a person: its funds are held, and who decides is asked, in one commit.
+/// Has the action wait for a person: its funds are held, who decides is asked, and the request's key
+/// is answered so, in one commit.
 async fn pending(
     governance: &Governance,
     leave: &Leave,
@@ -449,6 +448,7 @@ async fn wait(
     }
     hold.until = asked.expires_at;
     let draft = asked.due(asked.expires_at).map_err(stored::unreadable)?;
+    leave.waiting.note(txn, &asked.id, &draft.body).await;
     txn.write(Write::Insert { key: asked.key(), draft });
     let about = About::Approval {
         organization: asked.organization.to_string(),

@@ -256,22 +256,25 @@ impl Run {
             Ended::Again { collection, until, groups } => {
                 return self.wait(collection, until, groups).await;
             }
-            Ended::Trapped { id } => self
-                .record(EndingResult::Trapped(&id))
-                .await
-                .unwrap_or(Outcome::Trapped { id: id.clone() }),
+            Ended::Trapped { id } => {
+                self.record(EndingResult::Trapped(&id)).await;
+                Outcome::Trapped { id }
+            }
             Ended::Deadline => {
                 let late = match self.story.marks.is_dispatched() {
                     true => Outcome::Refused(Failure::late_after_effect()),
                     false => Outcome::Deadline,
                 };
-                self.record(EndingResult::Deadline).await.unwrap_or(late)
+                self.record(EndingResult::Deadline).await;
+                late
             }
             Ended::OutOfMemory => {
-                self.record(EndingResult::OutOfMemory).await.unwrap_or(Outcome::OutOfMemory)
+                self.record(EndingResult::OutOfMemory).await;
+                Outcome::OutOfMemory
             }
             Ended::ClientGone => {
-                self.record(EndingResult::ClientGone).await.unwrap_or(Outcome::ClientGone)
+                self.record(EndingResult::ClientGone).await;
+                Outcome::ClientGone
             }
             Ended::Cut if self.story.marks.is_dispatched() => {
                 let what = "the host stopped while the request ran and had acted; its later documents were not written";
@@ -297,7 +300,8 @@ impl Run {
         match abort {
             Abort::Restart if !dispatched => Next::Over(Outcome::Restart),
             Abort::Inactive if !dispatched => Next::Over(Outcome::Inactive),
-            Abort::Pending(approval) => Next::Over(self.pending(approval).await),
+            // With what the pipeline says of it. Nothing of the guest's is committed.
+            Abort::Pending(approval) => Next::Over(Outcome::Pending { approval }),
             Abort::NoRoom => Next::Over(Outcome::Shed { retry_after_s: 1, tenant: true }),
             Abort::Unavailable(retry_after_s) if !dispatched => {
                 Next::Over(Outcome::Unavailable { retry_after_s })
@@ -332,26 +336,6 @@ impl Run {
                 let what = "the request had acted, and what it did could not be recorded; its later documents were not written";
                 self.refuse(Failure::effect_without_record("internal_error", what), Vec::new())
                     .await
-            }
-        }
-    }
-
-    /// A person decides. Nothing of the guest's is committed; what the pipeline says of the request
-    /// is. The approval stands already, so that what the request was admitted under is not asked
-    /// once more.
-    async fn pending(&mut self, approval: String) -> Outcome {
-        let mut txn = self.shared.store.begin(self.call.scope.lane());
-        unit::fence(&mut txn, &self.call, &self.story.marks);
-        match unit::commit(&self.call, &mut self.story, txn, EndingResult::Pending(&approval)).await
-        {
-            Ok(()) => Outcome::Pending { approval },
-            Err(abort) => {
-                tracing::warn!(
-                    request = self.call.request_id,
-                    ?abort,
-                    "that a request waits for approval could not be recorded"
-                );
-                Outcome::Unavailable { retry_after_s: 1 }
             }
         }
     }
@@ -393,23 +377,18 @@ impl Run {
         )
     }
 
-    /// The guest is gone: only what the pipeline says of it is committed. `Some` where even that
-    /// did not work.
-    async fn record(&mut self, result: EndingResult<'_>) -> Option<Outcome> {
+    /// The guest is gone: only what the pipeline says of it is committed, whatever has changed since
+    /// it was admitted. A claim under which nothing was done is given up in any case.
+    async fn record(&mut self, result: EndingResult<'_>) {
         let mut txn = self.shared.store.begin(self.call.scope.lane());
-        if self.call.mutates && self.story.marks.claimed.initialized() {
-            unit::arm(&mut txn, &self.call, &self.story.marks);
-        }
-        match unit::commit(&self.call, &mut self.story, txn, result).await {
-            Ok(()) => None,
-            Err(abort) => {
-                tracing::warn!(
-                    request = self.call.request_id,
-                    ?abort,
-                    "the end of a failed request could not be recorded"
-                );
-                None
-            }
+        unit::fence(&mut txn, &self.call, &self.story.marks);
+        if let Err(abort) = unit::commit(&self.call, &mut self.story, txn, result).await {
+            tracing::warn!(
+                request = self.call.request_id,
+                ?abort,
+                "the end of a failed request could not be recorded"
+            );
+            self.give_up_claim().await;
         }
     }
 
@@ -511,10 +490,10 @@ impl Run {
         let unwanted = |record: &TakeRecord| {
             record.attempt != u32::MAX && !(answered && record.attempt == attempt)
         };
-        let dispatched = self.story.marks.is_dispatched();
+        let has_acted = self.story.marks.has_acted();
         for rate in std::mem::take(&mut self.story.rates) {
             // An effect that left the host counts, whatever was answered.
-            if rate.attempt != u32::MAX && !(rate.attempt == attempt && (answered || dispatched)) {
+            if rate.attempt != u32::MAX && !(rate.attempt == attempt && (answered || has_acted)) {
                 rate.give_back(&self.shared.store, self.call.scope.lane()).await;
             }
         }

@@ -23,7 +23,7 @@ use crate::failure::{
     failure, invalid, not_configured, not_found, undeclared, unread, write_failure,
 };
 use crate::handles::Permit;
-use crate::leave::{Granted, Leave, Proposal, Ungranted, caps_space, own_scope};
+use crate::leave::{Granted, Leave, Proposal, Ungranted, Waiting, caps_space, own_scope};
 use crate::state::{Abort, State, Work};
 
 /// Regulated actions of one request, and holds that it settles between two commits.
@@ -136,6 +136,7 @@ impl Work {
             guards: self.call.guards.iter().cloned().chain(parties).collect(),
             until: self.hold_ends_at(),
             defers: self.story.marks.defers(),
+            waiting: Waiting::of(self.call.clone(), self.story.marks.claimed.initialized()),
         };
         let _commit = self.story.marks.begin_commit()?;
         let granted = match gateway.authorize(leave).await {

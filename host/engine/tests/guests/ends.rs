@@ -30,7 +30,7 @@ fn name_of(result: EndingResult<'_>) -> String {
     match result {
         EndingResult::Answered(_) => "answered".into(),
         EndingResult::Refused(failure) => format!("refused {}", failure.code),
-        EndingResult::Pending(approval) => format!("pending {approval}"),
+        EndingResult::Pending { approval, .. } => format!("pending {approval}"),
         EndingResult::Trapped(_) => "trapped".into(),
         EndingResult::Deadline => "deadline".into(),
         EndingResult::OutOfMemory => "out of memory".into(),

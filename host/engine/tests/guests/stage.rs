@@ -3,7 +3,7 @@
 
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -31,6 +31,7 @@ pub struct Desk {
     pub leaves: Mutex<Vec<Leave>>,
     /// Leave waits for a person by this approval, where one is named; it is refused otherwise.
     pub approval: Mutex<Option<String>>,
+    store: OnceLock<Store>,
 }
 
 fn failure(code: &str) -> Failure {
@@ -96,13 +97,14 @@ impl Host for Desk {
 
 impl Gateway for Desk {
     fn authorize(&self, leave: Leave) -> BoxFuture<'_, Result<Granted, Ungranted>> {
-        self.leaves.lock().unwrap().push(leave);
+        self.leaves.lock().unwrap().push(leave.clone());
         let approval = self.approval.lock().unwrap().clone();
-        async {
-            match approval {
-                Some(approval) => Err(Ungranted::Pending { approval }),
-                None => Err(failure("budget_exceeded").into()),
-            }
+        async move {
+            let Some(approval) = approval else { return Err(failure("budget_exceeded").into()) };
+            let mut txn = self.store.get().unwrap().begin(leave.scope.lane());
+            leave.waiting.note(&mut txn, &approval, "{}").await;
+            txn.commit().await.map_err(Ungranted::Uncommitted)?;
+            Err(Ungranted::Pending { approval })
         }
         .boxed()
     }
@@ -170,6 +172,7 @@ impl Stage {
         let world = World::with(config).await;
         let script = world.stage("script").await;
         let (desk, peer) = (Arc::<Desk>::default(), Arc::<Peer>::default());
+        let _ = desk.store.set(world.store.clone());
         let host: Arc<dyn Host> = desk.clone();
         world.engine.attach(&host, peer.clone());
         Self { world, script, desk, peer, _host: host }

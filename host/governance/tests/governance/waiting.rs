@@ -380,21 +380,21 @@ async fn before_its_first_effect_a_request_is_marked_as_begun(bed: Bed) {
     bed.set_organization(asking(1)).await;
     let approval = bed.wait(leave(1)).await;
     let run = approve(&bed, &approval).await;
-    let claiming = run.claiming(bed.now()).unwrap();
+    let claiming = run.claiming();
     assert_eq!(claiming.guards, [run.fence()]);
     let unit = |writes| Unit { guards: vec![run.fence()], writes, ..Unit::default() };
     bed.commit(unit(claiming.writes.clone())).await.unwrap();
-    assert!(bed.approval(&approval.id).await.begun);
+    assert!(bed.approval(&approval.id).await.has_begun());
     // Nothing left after all: it is there to be made.
     bed.commit(unit(claiming.undo)).await.unwrap();
-    assert!(!bed.approval(&approval.id).await.begun);
+    assert!(!bed.approval(&approval.id).await.has_begun());
     bed.commit(unit(claiming.writes)).await.unwrap();
     // It is still this host's, until its lease has ended.
     let fenced = Unit { guards: vec![run.fence()], ..Unit::default() };
     bed.commit(fenced.clone()).await.unwrap();
     bed.clock.forward_ms(60_001);
     let next = take(&bed, APPROVED).await.unwrap();
-    assert!(next.approval.begun, "whoever takes it over knows");
+    assert!(next.approval.has_begun(), "whoever takes it over knows");
 }
 
 /// Puts a job of the user's in this state; answers its address.

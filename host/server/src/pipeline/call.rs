@@ -95,7 +95,7 @@ pub async fn handle(
     };
     let claiming = match (&way.claim, &approved) {
         (Some(claim), _) => Some(claim.claiming()),
-        (None, Some(run)) => run.claiming(trail.at),
+        (None, Some(run)) => Some(run.claiming()),
         (None, None) => None,
     };
     let scope = validated.caller().scope();

@@ -88,8 +88,8 @@ impl Finish for Finisher {
                     *self.lock_rendered() = Some(answered);
                     return;
                 }
-                EndingResult::Pending(approval) => {
-                    let waiting = self.note_pending(txn, ending, approval).await;
+                EndingResult::Pending { approval, record } => {
+                    let waiting = self.note_pending(txn, ending, (approval, record)).await;
                     *self.lock_rendered() = waiting;
                     return;
                 }
@@ -154,18 +154,13 @@ impl Finisher {
         &self,
         txn: &mut Txn,
         ending: Ending<'_>,
-        approval: &str,
+        (approval, record): (&str, &str),
     ) -> Option<Answered> {
-        let key = Approval::address(txn.organization(), approval);
-        let found = match txn.get_relaxed(&key).await {
-            Ok(Some(row)) => Approval::read(&row).ok(),
-            _ => None,
-        };
-        let Some(found) = found else {
-            tracing::error!(approval, "an approval that was just made cannot be read");
+        let Ok(waiting) = serde_json::from_str::<Approval>(record) else {
+            tracing::error!(approval, "an approval that is being made cannot be read");
             return None;
         };
-        let answered = answer::waiting(&found);
+        let answered = answer::waiting(&waiting);
         self.audit(txn, answered.status.as_u16(), None);
         self.keep(txn, ending, &answered).await;
         Some(answered)
@@ -232,7 +227,7 @@ impl Finisher {
         };
         let (status, body) = (answered.status.as_u16(), answered.body.as_whole());
         let approval = match ending.result {
-            EndingResult::Pending(id) => Some(id),
+            EndingResult::Pending { approval, .. } => Some(approval),
             _ => None,
         };
         // That it waits for people is no secret, and what the key is answered by.

@@ -60,7 +60,7 @@ async fn make(app: Arc<App>, taken: Taken) {
     if approval.answered_by.is_some() {
         return follow_job(&app, &Run { approval, token: taken.token }).await;
     }
-    if approval.begun {
+    if approval.has_begun() {
         return mark_in_doubt(&app, Run { approval, token: taken.token }).await;
     }
     let run = Arc::new(Run { approval, token: taken.token });

@@ -52,7 +52,7 @@ impl Finish for Settling {
                 EndingResult::Answered(answer) => Ended::Answered(result(answer)),
                 // Nobody waits for a job, so that nobody can leave; what waits for people is parked
                 // already.
-                EndingResult::ClientGone | EndingResult::Pending(_) => return,
+                EndingResult::ClientGone | EndingResult::Pending { .. } => return,
                 _ => Ended::Failed(ending),
             };
             self.settle(txn, ended).await;
@@ -125,7 +125,7 @@ impl Settling {
     pub(super) fn claiming(&self) -> Option<Claiming> {
         match &self.by {
             By::Lease(_) => None,
-            By::Approval(run) => run.claiming(self.store.now()),
+            By::Approval(run) => Some(run.claiming()),
         }
     }
 

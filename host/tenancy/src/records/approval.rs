@@ -137,9 +137,14 @@ pub struct Approval {
     /// The job whose action it is, where a job asked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub job: Option<Key>,
-    /// Whether the request has been made as far as its first effect: it is not made again then.
+    /// Whether the request has been made as far as its first effect: it is not made again then. Rows
+    /// of earlier builds have it while the request is made, too.
     #[serde(default)]
     pub begun: bool,
+    /// The same while the request is made: one before its first effect, and less that where nothing
+    /// was done after all. It is added to, so that nobody else's change of the row is lost.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub marks: i64,
     /// The job whose end is the request's answer, once the request was made and left it to one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub answered_by: Option<Key>,
@@ -167,7 +172,20 @@ pub struct Approval {
     pub reason: Option<String>,
 }
 
+/// The member of an approval's row that marks are added to.
+pub const MARKS: &str = "marks";
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
+fn is_zero(marks: &i64) -> bool {
+    *marks == 0
+}
+
 impl Approval {
+    /// Whether something of its request may have left the host.
+    pub fn has_begun(&self) -> bool {
+        self.begun || self.marks > 0
+    }
+
     /// The address of the approval of this id.
     pub fn address(organization: &str, id: &str) -> Key {
         Key::new(&Reach::organization(organization), &Space::host(Self::COLLECTION), id)

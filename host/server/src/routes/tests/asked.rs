@@ -52,6 +52,7 @@ impl Bed {
             tells: None,
             job: None,
             begun: false,
+            marks: 0,
             answered_by: None,
             expires_at: NOW.plus_ms(60_000),
             created_at: NOW,
