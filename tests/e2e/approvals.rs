@@ -743,6 +743,46 @@ on_both! {
 }
 
 #[test]
+fn one_key_on_two_replicas_waits_by_one_approval_and_is_made_once() {
+    const KEYS: i64 = 8;
+    let world = Builder::new().bare().start(Database::Postgresql);
+    let (tenant, owner) = govern(&world, 1);
+    budget(&tenant, json!({ "cap_cents": 10_000, "period": "total" }));
+    let (second, _folder) = world.replica();
+    let there = tenant.client.at(second.address());
+    let steps = json!({ "steps": spend(2 * DOLLAR) });
+    let mut ids = std::collections::BTreeSet::new();
+    for n in 0..KEYS {
+        let key = format!("once-{n}");
+        let ask = |client: &Client| {
+            let ask =
+                || client.call("POST", "/v1/script").idempotency_key(&key).json(&steps).send();
+            let mut answer = ask();
+            until("the key is answered", || {
+                if answer.status != 202 {
+                    answer = ask();
+                }
+                answer.status == 202
+            });
+            waits(&answer)
+        };
+        let (here, there) = std::thread::scope(|scope| {
+            let (here, there) = (scope.spawn(|| ask(&tenant.client)), scope.spawn(|| ask(&there)));
+            (here.join().unwrap(), there.join().unwrap())
+        });
+        assert_eq!(here, there);
+        ids.insert(here);
+    }
+    assert_eq!(stands(&tenant.client), (0, KEYS * 2 * DOLLAR), "and nothing else waits");
+    for id in &ids {
+        decide(&owner, id, "approve").expect(200);
+        assert_eq!(end(&tenant.client, id)["status"], "succeeded");
+    }
+    assert_eq!(stands(&tenant.client), (KEYS * 2 * DOLLAR, 0));
+    world.books_agree();
+}
+
+#[test]
 fn of_two_contrary_words_on_two_replicas_one_counts() {
     let world = Builder::new().bare().start(Database::Postgresql);
     let (tenant, owner) = govern(&world, 1);

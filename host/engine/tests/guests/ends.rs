@@ -157,6 +157,36 @@ async fn a_claim_whose_request_came_to_nothing_is_given_up() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_claim_is_given_up_whatever_has_changed_since_its_request_was_admitted() {
+    let stage = Stage::new().await;
+    let admitted = Key::new(&Reach::user("u"), &Space::host("admitted"), "a");
+    let steps = json!([
+        { "count": "note" }, { "fetch": "GET", "path": "/hold" }, { "note": "note" },
+        { "on_attempt": 2, "steps": [{ "sleep_ms": 20_000 }] }, { "checkpoint": 1 },
+    ]);
+    let (call, recorder) = with_key(steps);
+    let guards = vec![Guard::Version { key: admitted.clone(), version: None }];
+    let call = Call { guards, deadline_ms: 2_000, ..call };
+    let between = async {
+        stage.seen(json!([{ "note": "note" }])).await;
+    };
+    // Its checkpoint meets a conflict, and what it was admitted under changes in its second run.
+    let changes = async {
+        let reruns = &stage.world.engine.stats().reruns;
+        while reruns.load(std::sync::atomic::Ordering::SeqCst) == 0 {
+            tokio::task::yield_now().await;
+        }
+        let mut txn = stage.store().begin("");
+        txn.put(admitted, Draft { body: "{}".into(), ..Draft::default() }).await.unwrap();
+        txn.commit().await.unwrap();
+    };
+    let (outcome, ()) = tokio::join!(stage.interrupted(call, between), changes);
+    assert!(matches!(outcome, Outcome::Deadline), "{outcome:?}");
+    assert_eq!(*recorder.told.lock().unwrap(), [("deadline".to_owned(), true, false)]);
+    assert_eq!(stage.kept().await.0, ["note"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_request_whose_key_is_anothers_begins_from_the_top_and_leaves_the_claim() {
     let stage = Stage::new().await;
     let (first, _) = with_key(json!([{ "fetch": "POST", "path": "/act" }]));

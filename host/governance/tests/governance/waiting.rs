@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use base64::Engine as _;
 use charter_engine::job::jobs;
-use charter_engine::{Leave, Proposal, Ungranted};
+use charter_engine::{Claiming, Leave, Proposal, Ungranted};
 use charter_governance::approvals::{self, Content, DECIDE_MS, Origin, Run};
 use charter_kernel::governance::hold::State;
 use charter_kernel::lease;
@@ -30,6 +30,7 @@ on_both!(
     what_is_approved_is_decided_anew,
     words_of_who_has_left_since_carry_no_later_run,
     a_run_that_broke_off_makes_room_for_the_next,
+    a_run_again_that_proposes_otherwise_takes_the_place_of_the_first,
     a_hold_under_which_something_left_outlives_the_runs_of_its_approval,
     a_hold_that_was_kept_for_later_outlives_the_runs_of_its_approval,
     an_answer_ends_what_was_approved_once,
@@ -252,6 +253,22 @@ async fn a_run_that_broke_off_makes_room_for_the_next(bed: Bed) {
     bed.capture(&second.id, 6 * CENT).await;
     let books = charter_governance::verify::verify(bed.store()).await.unwrap();
     assert_eq!(books.faults, Vec::<String>::new());
+}
+
+async fn a_run_again_that_proposes_otherwise_takes_the_place_of_the_first(bed: Bed) {
+    bed.set_organization(asking(1)).await;
+    bed.set_organization(budget(6)).await;
+    let approval = bed.wait(leave(6 * CENT)).await;
+    let run = approve(&bed, &approval).await;
+    let first = bed.ask_from(again(&run), leave(6 * CENT)).await.unwrap();
+    // Its first commit met a conflict.
+    let Claiming { guards, writes, .. } = run.claiming();
+    bed.commit(Unit { guards, writes, ..Unit::default() }).await.unwrap();
+    let otherwise = Proposal { context: json!({ "isbn": "2" }), ..proposal(Some(6 * CENT)) };
+    let second = bed.ask_from(again(&run), leave_for(otherwise)).await.unwrap();
+    assert_eq!(bed.hold(&first.id).await.state, State::Voided);
+    assert_eq!(bed.hold(&second.id).await.state, State::Held);
+    assert!(bed.approval(&approval.id).await.has_begun(), "the mark stays");
 }
 
 async fn a_hold_under_which_something_left_outlives_the_runs_of_its_approval(bed: Bed) {

@@ -12,7 +12,6 @@ use charter_kernel::refusal::{EFFECT_WITHOUT_RECORD, Failure, Refusal};
 use charter_kernel::unit::{Key, Reach};
 use charter_registry::served::{Served, ServedOperation};
 use charter_store::{Store, Txn};
-use charter_tenancy::records::Record as _;
 use charter_tenancy::records::approval::Approval;
 use futures::future::BoxFuture;
 
