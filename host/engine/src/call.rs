@@ -22,6 +22,7 @@ pub(crate) mod bed;
 pub(crate) mod permits;
 pub(crate) mod run;
 mod unit;
+pub(crate) mod waiting;
 mod wit;
 
 use crate::answer::Answer;

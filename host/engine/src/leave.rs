@@ -13,8 +13,6 @@ use charter_store::{CommitError, Txn};
 use futures::future::BoxFuture;
 use serde_json::Value;
 
-use crate::call::{Call, Ending, EndingResult};
-
 /// A regulated action that a primitive wants to take.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Proposal {
@@ -62,46 +60,22 @@ pub struct Leave {
     /// Whether the hold may be taken with the request's own commit, because nothing leaves the host
     /// before that.
     pub defers: bool,
-    /// What the request adds to the unit by which it waits for a person.
-    pub waiting: Waiting,
+    /// The request's own part of the unit by which it waits for a person, where it has one.
+    pub waiting: Option<Arc<dyn Waits>>,
 }
 
 /// The request's own part of the unit by which it waits for a person: that it waits is known under
 /// its key from the moment at which somebody can decide.
-#[derive(Clone, Default)]
-pub struct Waiting {
-    call: Option<Arc<Call>>,
-    is_claimed: bool,
-}
-
-impl std::fmt::Debug for Waiting {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Waiting").field("is_claimed", &self.is_claimed).finish_non_exhaustive()
-    }
-}
-
-impl Waiting {
-    /// That of a call whose claim is committed, or is not.
-    pub(crate) fn of(call: Arc<Call>, is_claimed: bool) -> Self {
-        Self { call: Some(call), is_claimed }
-    }
-
+pub trait Waits: std::fmt::Debug + Send + Sync {
     /// Adds it. `approval` is decided on; `record` is the body of its row.
-    pub async fn note(&self, txn: &mut Txn, approval: &str, record: &str) {
-        let Some(call) = &self.call else { return };
-        if let Some(claim) = call.claim.as_ref().filter(|_| self.is_claimed) {
-            txn.guard(claim.fence.clone());
-        }
-        let result = EndingResult::Pending { approval, record };
-        let ending = Ending { result, claimed: self.is_claimed, dispatched: false };
-        call.finish.finish(txn, ending).await;
-    }
-
+    fn note<'a>(
+        &'a self,
+        txn: &'a mut Txn,
+        approval: &'a str,
+        record: &'a str,
+    ) -> BoxFuture<'a, ()>;
     /// Whether a conflict is about the claim of the request's key.
-    pub fn conflicts_on(&self, keys: &[Key]) -> bool {
-        let claim = self.call.as_ref().and_then(|call| call.claim.as_ref());
-        claim.is_some_and(|claim| keys.contains(&claim.key))
-    }
+    fn conflicts_on(&self, keys: &[Key]) -> bool;
 }
 
 /// The gateway of one call: the server's side, which knows where the call came from and how it is

@@ -41,5 +41,5 @@ pub use config::{AdmissionConfig, EngineConfig, EngineError};
 pub use egress::{Egress, EgressBody, EgressError, Outbound, Target};
 pub use engine::Engine;
 pub use host::{Host, Nested, Reply};
-pub use leave::{Granted, Leave, Proposal, Ungranted, Waiting};
+pub use leave::{Granted, Leave, Proposal, Ungranted};
 pub use lobby::{Lobby, Seat};

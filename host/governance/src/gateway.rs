@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use charter_engine::leave::Gateway;
+use charter_engine::leave::{Gateway, Waits};
 use charter_engine::{Granted, Leave, Ungranted};
 use charter_kernel::audit::AuditRow as Told;
 use charter_kernel::governance::gauge::Gauge;
@@ -91,7 +91,9 @@ async fn authorize(
             Err(Blocked::Uncommitted(error)) => {
                 let again = match &error {
                     CommitError::Rejected(Rejection::Conflict { keys }) => {
-                        !is_callers(&leave.guards, keys) && !leave.waiting.conflicts_on(keys)
+                        let is_its = |waiting: &Arc<dyn Waits>| waiting.conflicts_on(keys);
+                        !is_callers(&leave.guards, keys)
+                            && !leave.waiting.as_ref().is_some_and(is_its)
                     }
                     CommitError::Rejected(Rejection::Refused(
                         Refused::Moved { .. } | Refused::Missing { .. } | Refused::Stale { .. },
@@ -448,7 +450,9 @@ async fn wait(
     }
     hold.until = asked.expires_at;
     let draft = asked.due(asked.expires_at).map_err(stored::unreadable)?;
-    leave.waiting.note(txn, &asked.id, &draft.body).await;
+    if let Some(waiting) = &leave.waiting {
+        waiting.note(txn, &asked.id, &draft.body).await;
+    }
     txn.write(Write::Insert { key: asked.key(), draft });
     let about = About::Approval {
         organization: asked.organization.to_string(),

@@ -4,6 +4,8 @@
 //! that a re-run is given the same permit, and a permit's end is noted, so that it becomes part of
 //! the request's own commit ([`crate::call::permits`]).
 
+use std::sync::Arc;
+
 use charter_kernel::governance::hold::{self, Hold, OverCapture, Settler, State as Stand};
 use charter_kernel::governance::proposal::Proposed as Worded;
 use charter_kernel::kit::Period;
@@ -19,11 +21,12 @@ use super::events::json as parsed;
 use crate::bindings::charter::primitive::governance::{Host, HostPermit, Proposal as Proposed};
 use crate::bindings::charter::primitive::types::Failure;
 use crate::call::permits::{Permitted, Untaken, Wish};
+use crate::call::waiting::Waiting;
 use crate::failure::{
     failure, invalid, not_configured, not_found, undeclared, unread, write_failure,
 };
 use crate::handles::Permit;
-use crate::leave::{Granted, Leave, Proposal, Ungranted, Waiting, caps_space, own_scope};
+use crate::leave::{Granted, Leave, Proposal, Ungranted, caps_space, own_scope};
 use crate::state::{Abort, State, Work};
 
 /// Regulated actions of one request, and holds that it settles between two commits.
@@ -136,7 +139,10 @@ impl Work {
             guards: self.call.guards.iter().cloned().chain(parties).collect(),
             until: self.hold_ends_at(),
             defers: self.story.marks.defers(),
-            waiting: Waiting::of(self.call.clone(), self.story.marks.claimed.initialized()),
+            waiting: Some(Arc::new(Waiting {
+                call: self.call.clone(),
+                is_claimed: self.story.marks.claimed.initialized(),
+            })),
         };
         let _commit = self.story.marks.begin_commit()?;
         let granted = match gateway.authorize(leave).await {

@@ -102,7 +102,8 @@ impl Gateway for Desk {
         async move {
             let Some(approval) = approval else { return Err(failure("budget_exceeded").into()) };
             let mut txn = self.store.get().unwrap().begin(leave.scope.lane());
-            leave.waiting.note(&mut txn, &approval, "{}").await;
+            let waiting = leave.waiting.as_ref().unwrap();
+            waiting.note(&mut txn, &approval, "{}").await;
             txn.commit().await.map_err(Ungranted::Uncommitted)?;
             Err(Ungranted::Pending { approval })
         }

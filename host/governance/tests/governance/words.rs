@@ -1,7 +1,7 @@
 //! The records, leave and requests that the tests are written in. Ids are numbers: 1 is the
 //! organization, 2 its project, 3 the user that acts, 4 its kit, 5 another user.
 
-use charter_engine::{Leave, Proposal, Waiting};
+use charter_engine::{Leave, Proposal};
 use charter_governance::approvals::{Origin, Request};
 use charter_governance::caps::Case;
 use charter_kernel::governance::hold::{CREDIT, accounts_space};
@@ -169,7 +169,7 @@ pub fn leave_for(proposal: Proposal) -> Leave {
         guards: Vec::new(),
         until: START.plus_ms(600_000),
         defers: false,
-        waiting: Waiting::default(),
+        waiting: None,
     }
 }
 
