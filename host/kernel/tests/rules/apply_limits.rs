@@ -62,6 +62,10 @@ fn rows_written_and_rows_read_are_counted_apart() {
     assert_eq!(limit(&taking), None);
     let one_more = Unit { writes: many(1), ..taking };
     assert_eq!(limit(&one_more), Some("1,000 rows written"), "each row handed out is written");
+    let takes = take("g", NOW, &[]).takes;
+    let many_takes = |n| Unit { takes: vec![takes[0].clone(); n], ..unit(Vec::new()) };
+    assert_eq!(limit(&many_takes(UNIT_ROWS_MAX)), None);
+    assert_eq!(limit(&many_takes(UNIT_ROWS_MAX + 1)), Some("1,000 rows read"));
     let guard = Guard::Version { key: key("a"), version: None };
     let guarded = |n| Unit { guards: vec![guard.clone(); n], ..unit(many(UNIT_ROWS_MAX)) };
     assert_eq!(limit(&guarded(UNIT_ROWS_MAX)), None);
@@ -85,8 +89,13 @@ fn bytes_are_those_of_bodies_entries_texts_and_facts() {
     let log = LogKey { reach: reach(), log: "l".into() };
     let append = Write::Append { log, name: "e".into(), payload: body(UNIT_BYTES_MAX) };
     assert_eq!(limit(&unit(vec![append])), Some("4 MiB"));
-    let heavy = Fact { private: Some(body(UNIT_BYTES_MAX)), ..fact() };
-    assert_eq!(limit(&Unit { facts: vec![heavy], ..unit(Vec::new()) }), Some("4 MiB"));
+    // Ten bytes of a name, two of a body and one of a row beside it.
+    let told = |private: usize| {
+        let heavy = Fact { private: Some(body(private)), ..fact() };
+        limit(&Unit { facts: vec![heavy], ..with(draft("1")) })
+    };
+    assert_eq!(told(UNIT_BYTES_MAX - 13), None);
+    assert_eq!(told(UNIT_BYTES_MAX - 12), Some("4 MiB"));
 }
 
 #[test]
@@ -96,8 +105,9 @@ fn the_size_of_a_unit_bounds_queues() {
     let guard = Guard::Version { key: key("a"), version: None };
     assert_eq!(size(&Unit { guards: vec![guard], ..unit(Vec::new()) }), (1, 128));
     assert_eq!(size(&take("g", NOW, &["a", "b"])), (2, 256));
-    let told = Unit { facts: vec![fact()], ..unit(Vec::new()) };
-    assert_eq!(size(&told), (1, 1 + 10 + 2 + 2 + 128));
+    let fact = Fact { private: Some("{ }".into()), ..fact() };
+    let told = Unit { facts: vec![fact], ..unit(Vec::new()) };
+    assert_eq!(size(&told), (1, 1 + 10 + 2 + 3 + 128));
 }
 
 /// Every guard, with one text in the place where a key stands.

@@ -8,10 +8,10 @@ use super::*;
 use crate::governance::calendar::Calendar;
 use crate::governance::gauge::{Cap, Look};
 use crate::governance::hold::{Counted, meters_space};
-use crate::id::ProjectId;
+use crate::id::{OrganizationId, ProjectId, UserId};
 use crate::kit::Period;
 use crate::meter::{Admission, Meter};
-use crate::scope::{Actor, ActorKind};
+use crate::scope::{Actor, ActorKind, Proof};
 use crate::unit::Reach;
 
 const NOW: Instant = Instant(1_795_600_000_000);
@@ -166,6 +166,36 @@ fn a_grant_stands_in_for_a_person_until_it_is_used_up_and_never_against_a_deny()
     assert_eq!(used("deny", &[]), (Verdict::Deny, None));
     let full = grants.iter().map(|grant| grant_meter(grant, "count")).collect();
     assert_eq!(beyond(&full), BTreeSet::new(), "a grant that is used up is no soft cap");
+    let soft = meter("organization");
+    let full = full.into_iter().chain([soft.clone()]).collect();
+    assert_eq!(beyond(&full), BTreeSet::from([&soft]));
+}
+
+#[test]
+fn an_amount_that_is_not_named_is_larger_than_any_where_money_is_spent() {
+    let amount = |spends, amount| Asked { spends, ..asked(amount) }.to_amount();
+    for spends in [true, false] {
+        assert_eq!(amount(spends, Some(5)), Amount::Of(5));
+    }
+    assert_eq!([true, false].map(|spends| amount(spends, None)), [Amount::Unbounded, Amount::None]);
+}
+
+#[test]
+fn a_spender_is_as_its_scope() {
+    let key = || Principal::of(Actor::new(ActorKind::Key, "k"));
+    let id = |n| format!("01890000-0000-7000-8000-00000000000{n}");
+    let of = |principal, is_test| {
+        let scope = Proof::of(principal)
+            .organization(OrganizationId::parse(&id(1)).unwrap())
+            .project(ProjectId::parse(&id(2)).unwrap(), is_test, false)
+            .scope();
+        let Spender { is_pinned, is_test } = Spender::of(&scope);
+        (is_pinned, is_test)
+    };
+    assert_eq!(of(key(), false), (false, false));
+    assert_eq!(of(key(), true), (false, true));
+    let pinned = Principal { user: UserId::parse(&id(3)), ..key() };
+    assert_eq!(of(pinned, false), (true, false));
 }
 
 #[test]
@@ -228,6 +258,7 @@ fn a_refusal_names_its_scope_and_what_is_left() {
     );
     let (reason, details) = told(over("limit:few", 3));
     assert_eq!((reason.as_str(), &details["limit_id"]), ("limit_exceeded", &json!("few")));
+    assert_eq!((&details["max"], &details["used"]), (&json!(3), &json!(97)));
     assert_eq!(told(Refused::Frozen { key: meter("organization") }).0, "scope_frozen");
     assert_eq!(told(Refused::Frozen { key: meter("elsewhere") }).0, "account_frozen");
     let account = Key::new(&Reach::user("u"), &meters_space(), "a");
@@ -248,6 +279,9 @@ fn a_refusal_names_its_scope_and_what_is_left() {
     for hidden in ["cap_micro_usd", "spent_micro_usd", "reserved_micro_usd"] {
         assert!(details.get(hidden).is_none(), "{details}");
     }
+    let own = Key::new(&Reach::user("u"), &meters_space(), "a");
+    let (_, details) = told_to(&pinned, Refused::Overdrawn { account: own, available: 4 });
+    assert_eq!(details["available_micro_usd"], 4);
     let credit = Key::new(&Reach::organization("o"), &meters_space(), CREDIT);
     let (_, details) = told_to(&pinned, Refused::Overdrawn { account: credit, available: 4 });
     assert!(details.get("available_micro_usd").is_none(), "{details}");
