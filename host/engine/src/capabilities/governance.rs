@@ -145,6 +145,7 @@ impl Work {
             })),
         };
         let _commit = self.story.marks.begin_commit()?;
+        self.end_other().await?;
         let granted = match gateway.authorize(leave).await {
             Ok(granted) => granted,
             Err(Ungranted::Refused(refused)) => return Err((*refused).into()),
@@ -155,6 +156,30 @@ impl Work {
             Err(Ungranted::Uncommitted(error)) => return Err(self.abort_commit(error)),
         };
         self.record_permit(Some(proposal), granted).await
+    }
+
+    /// Ends the hold that an earlier attempt took at this place for something else: its room is for
+    /// what is proposed now.
+    async fn end_other(&mut self) -> Result<(), Failure> {
+        let (attempt, at) = (self.story.attempt, self.permits);
+        let other = self.story.permits.get(at);
+        let other = other.filter(|one| one.attempt != attempt && one.proposal.is_some());
+        let Some(other) = other else { return Ok(()) };
+        let step = other.hold.void(&other.id, self.shared.clock.now());
+        let unit = Unit {
+            organization: self.call.scope.lane().to_owned(),
+            guards: step.guards,
+            writes: step.writes,
+            ..Unit::default()
+        };
+        match self.shared.store.commit_settling(unit).await {
+            // Refused: it has ended already.
+            Ok(_) | Err(CommitError::Rejected(Rejection::Refused(_))) => {
+                self.story.permits.remove(at);
+                Ok(())
+            }
+            Err(error) => Err(self.abort_commit(error)),
+        }
     }
 
     async fn record_permit(

@@ -1,6 +1,8 @@
 //! The rules of leave, over a real store: what becomes of each hold, what is captured of it, who
 //! settles it later, and caps of a primitive's own.
 
+use std::sync::atomic::Ordering::SeqCst;
+
 use charter_kernel::governance::hold::State as At;
 use charter_kernel::role::Role;
 use charter_kernel::scope::{Actor, ActorKind, Principal, Scope};
@@ -270,6 +272,24 @@ async fn a_second_run_is_given_the_same_leave_for_the_same_proposal_and_new_for_
     // A permit of an earlier run that this one did not ask for settles nothing.
     let stale = act(&mut guest, &second, &[Cancel]).await;
     assert!(stale.is_err(), "{stale:?}");
+}
+
+#[tokio::test]
+async fn a_hold_of_an_earlier_run_gives_way_to_what_is_proposed_now() {
+    let bed = Bed::new().await;
+    let mut guest = bed.attempt(bed.call(user(3)));
+    guest.work().unwrap().story.marks.take_at_once();
+    guest.authorize(proposal(1)).await.unwrap();
+    let work = guest.work().unwrap();
+    work.story.attempt += 1;
+    work.permits = 0;
+    // Whatever becomes of the next: nothing was done under the first.
+    bed.till.refuses.store(true, SeqCst);
+    assert!(guest.authorize(proposal(2)).await.is_err());
+    let row = bed.row(&hold::key(user(3).lane(), "r0-0")).await.unwrap();
+    let first: Hold = serde_json::from_str(&row.body).unwrap();
+    assert_eq!(first.state, Stand::Voided);
+    assert!(guest.work().unwrap().story.permits.is_empty());
 }
 
 /// A hold of the third user's that outlived its request.
