@@ -686,6 +686,46 @@ on_both! {
         world.books_agree();
     }
 
+    fn a_job_that_is_cancelled_amid_its_approved_run_stays_so_however_the_run_ends(world: Builder::new().bare()) {
+        let (tenant, owner) = govern(world, 1);
+        let client = &tenant.client;
+        let held = || client.get("/v1/governance/holds?state=held").expect(200)["holds"].as_array().unwrap().len();
+        for end_of_run in [json!({ "trap": 1 }), json!({ "refuse": "overloaded" })] {
+            let steps = json!([
+                { "on_attempt": 1, "steps": [{ "leave": "script.spend", "amount": 2 * DOLLAR, "as": "p" }, { "sleep_ms": 2_500 }, end_of_run] },
+                { "note": "note" },
+            ]);
+            play(client, json!([{ "enqueue": steps, "public": true, "attempts": 3 }])).expect(200);
+            let waiting = || client.get("/v1/approvals?status=pending_approval").expect(200)["approvals"].clone();
+            until("the job waits for a person", || waiting().as_array().unwrap().len() == 1);
+            let id = waiting()[0]["id"].as_str().unwrap().to_owned();
+            decide(&owner, &id, "approve").expect(200);
+            until("its run is under way", || held() == 1);
+            let job = client.get("/v1/jobs?status=queued").expect(200)["jobs"][0]["id"].clone();
+            let path = format!("/v1/jobs/{}", job.as_str().unwrap());
+            assert_eq!(client.delete(&path).expect(200)["job"]["status"], "cancelled");
+            let over = end(client, &id);
+            assert_eq!((&over["status"], held()), (&json!("failed"), 0), "{over}");
+            assert_eq!(client.get(&path).expect(200)["job"]["status"], "cancelled");
+            assert_eq!((stands(client), notes(client)), ((0, 0), 0), "nobody runs it again");
+        }
+        world.books_agree();
+    }
+
+    fn decisions_before_the_one_that_waits_are_in_the_log(world: Builder::new().bare()) {
+        let (tenant, _) = govern(world, 1);
+        let steps = json!([
+            { "leave": "script.guess", "amount": 1, "as": "g" },
+            { "leave": "script.spend", "amount": 2 * DOLLAR, "as": "p" },
+        ]);
+        waits(&play(&tenant.client, steps));
+        let decisions = |action: &str| -> Vec<Value> {
+            let rows = tenant.client.get(&format!("/v1/logs?action={action}")).expect(200)["logs"].clone();
+            rows.as_array().unwrap().iter().map(|row| row["decision"].clone()).collect()
+        };
+        until("both are told", || decisions("script.guess") == ["allowed"] && decisions("script.spend") == ["pending_approval"]);
+    }
+
     fn an_approved_request_that_a_job_answers_ends_as_the_job_does(world: Builder::new().bare()) {
         let (tenant, owner) = govern(world, 1);
         let ask = |key: &str, job: Value| {

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use charter_kernel::unit::Key;
+use charter_kernel::unit::{Fact, Key};
 use charter_store::Txn;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
@@ -15,6 +15,8 @@ use crate::leave::Waits;
 pub(crate) struct Waiting {
     pub(crate) call: Arc<Call>,
     pub(crate) is_claimed: bool,
+    /// What was decided before of other actions of the request.
+    pub(crate) decided: Vec<Fact>,
 }
 
 impl fmt::Debug for Waiting {
@@ -33,6 +35,7 @@ impl Waits for Waiting {
         if let Some(claim) = self.call.claim.as_ref().filter(|_| self.is_claimed) {
             txn.guard(claim.fence.clone());
         }
+        self.decided.iter().for_each(|fact| txn.fact(fact.clone()));
         let result = EndingResult::Pending { approval, record };
         let ending = Ending { result, claimed: self.is_claimed, dispatched: false };
         self.call.finish.finish(txn, ending).boxed()

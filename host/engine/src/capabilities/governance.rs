@@ -130,6 +130,9 @@ impl Work {
             .gateway
             .clone()
             .ok_or_else(|| not_configured("governance of regulated actions", "governance"))?;
+        let untaken = self.story.marks.untaken.lock().await;
+        let decided = untaken.iter().flat_map(|untaken| untaken.unit.facts.clone()).collect();
+        drop(untaken);
         let leave = Leave {
             scope: self.call.scope.clone(),
             primitive: self.component.manifest.name.clone(),
@@ -142,6 +145,7 @@ impl Work {
             waiting: Some(Arc::new(Waiting {
                 call: self.call.clone(),
                 is_claimed: self.story.marks.claimed.initialized(),
+                decided,
             })),
         };
         let _commit = self.story.marks.begin_commit()?;

@@ -162,6 +162,13 @@ impl Settling {
     /// Writes how the run ended, under its fence.
     async fn settle(&self, txn: &mut Txn, ended: Ended<'_>) {
         let Some((row, mut record)) = self.read(txn).await else { return };
+        if let Some(over) = record.outcome() {
+            // Somebody has ended it meanwhile: so it stays, and so ends the approval.
+            return match (&self.by, over) {
+                (By::Approval(run), Err(error)) => run.end(txn, Err(error)).await,
+                _ => txn.guard(self.fence()),
+            };
+        }
         let now = self.store.now();
         let again = !matches!(ended, Ended::Answered(_)) && self.attempt < record.attempts_max;
         record.note_run(self.attempt);

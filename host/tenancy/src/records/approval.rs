@@ -181,9 +181,10 @@ fn is_zero(marks: &i64) -> bool {
 }
 
 impl Approval {
-    /// Whether something of its request may have left the host.
+    /// Whether something of its request may have left the host: also where it was given up more often
+    /// than marked, because an answer of the database was lost.
     pub fn has_begun(&self) -> bool {
-        self.begun || self.marks > 0
+        self.begun || self.marks != 0
     }
 
     /// The address of the approval of this id.
