@@ -15,7 +15,7 @@ use crate::leave::Waits;
 pub(crate) struct Waiting {
     pub(crate) call: Arc<Call>,
     pub(crate) is_claimed: bool,
-    /// What was decided before of other actions of the request.
+    /// The decisions on earlier actions of the request.
     pub(crate) decided: Vec<Fact>,
 }
 

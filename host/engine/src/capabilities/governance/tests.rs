@@ -283,7 +283,7 @@ async fn a_hold_of_an_earlier_run_gives_way_to_what_is_proposed_now() {
     let work = guest.work().unwrap();
     work.story.attempt += 1;
     work.permits = 0;
-    // Whatever becomes of the next: nothing was done under the first.
+    // Nothing was done under the first, and so the next need not be granted for it to end.
     bed.till.refuses.store(true, SeqCst);
     assert!(guest.authorize(proposal(2)).await.is_err());
     let row = bed.row(&hold::key(user(3).lane(), "r0-0")).await.unwrap();
