@@ -97,6 +97,8 @@ mod tests {
         };
         assert_eq!(fault(true, fits), None);
         assert_eq!(fault(false, Proposed { amount: None, ..fits }), None);
+        let component = &long[..COMPONENT_BYTES_MAX];
+        assert_eq!(fault(true, Proposed { component, ..fits }), None);
         for (of, member) in [
             (Proposed { amount: Some(-1), ..fits }, "amount"),
             (Proposed { amount: Some(AMOUNT_MAX + 1), ..fits }, "amount"),
