@@ -115,6 +115,34 @@ on_both! {
         tenant.client.get(&format!("/v1/jobs?status=failed&cursor={cursor}")).expect_error(400, "invalid_input");
     }
 
+    fn the_organizations_own_jobs_are_listed_with_those_of_its_default_profile(world: Builder::new().bare()) {
+        let tenant = tenant_with_script(world);
+        let client = &tenant.client;
+        let steps = json!({"steps": [{"enqueue": [], "public": true, "attempts": 1}]});
+        let enqueue = |path: &str| client.post(path, &steps).expect(200)["seen"][0].as_str().unwrap().to_owned();
+        let profiles = enqueue("/v1/script");
+        let own = enqueue("/v1/script/rule");
+        let last = enqueue("/v1/script");
+        let list = |client: &Client, path: &str| -> Vec<String> {
+            client.get(path).expect(200)["jobs"].as_array().unwrap().iter().map(charter_tests::tenant::id).collect()
+        };
+        assert_eq!(list(client, "/v1/jobs"), [&*last, &*own, &*profiles]);
+        let first = client.get("/v1/jobs?limit=2").expect(200);
+        assert_eq!(first["has_more"], true, "{first}");
+        let rest = format!("/v1/jobs?limit=2&cursor={}", first["next_cursor"].as_str().unwrap());
+        assert_eq!(list(client, &rest), [&*profiles]);
+        // What a script keeps is a user's, so that it has nothing to keep for the organization.
+        until("the organization's own has run", || list(client, "/v1/jobs?status=failed") == [&*own]);
+        assert_eq!(client.get(&format!("/v1/jobs/{own}")).expect(200)["job"]["status"], "failed");
+        // Who acts for a user is shown the user's.
+        let user = tenant.user("other");
+        assert!(list(&client.with("X-Service-User-Id", &user), "/v1/jobs").is_empty());
+        let key = client.post("/v1/auth/keys", &json!({"name": "pinned", "user_id": user})).expect(201);
+        let pinned = client.bearer(key["key"].as_str().unwrap());
+        assert!(list(&pinned, "/v1/jobs").is_empty());
+        pinned.get(&format!("/v1/jobs/{own}")).expect_error(404, "not_found");
+    }
+
     fn a_cancelled_job_commits_nothing_and_keeps_its_place_in_the_list(world: Builder::new().bare()) {
         let tenant = tenant_with_script(world);
         let slow = json!([{"sleep_ms": 3000}, {"note": "note", "slug": "never", "count": 1}]);

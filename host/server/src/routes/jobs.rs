@@ -5,7 +5,7 @@ use charter_kernel::authority::Class;
 use charter_kernel::id::JobId;
 use charter_kernel::manifest::Paging;
 use charter_kernel::refusal::Refusal;
-use charter_kernel::scope::Level;
+use charter_kernel::scope::{Level, Scope};
 use charter_kernel::time::Instant;
 use charter_kernel::unit::{Key, Reach, Row};
 use charter_store::{Query, Txn};
@@ -155,7 +155,7 @@ pub struct JobPage {
     page: Cursor,
 }
 
-/// Newest first.
+/// Newest first: the profile's, and for who acts for the organization those of its own with them.
 ///
 /// # Errors
 /// When the store cannot be asked.
@@ -165,42 +165,61 @@ pub async fn list_jobs(
     txn: &mut Txn,
     Params(asked): Params<JobQuery>,
 ) -> Result<Answer<JobPage>, Refusal> {
-    let place = request.place()?;
+    let scope = &request.place()?.scope;
     let limit = request.page.limit as usize;
-    let wanted = asked.status.0;
-    let mut query = Query::all(&place.scope.narrowest(), &jobs()).equal("public", "1").relax();
-    query.after.clone_from(&request.page.position);
+    let mut found = Vec::new();
+    for reach in reaches(scope) {
+        let mut query = Query::all(&reach, &jobs()).equal("public", "1").relax();
+        query.after.clone_from(&request.page.position);
+        found.extend(find_page(txn, query, asked.status.0, limit + 1).await?);
+    }
+    found.sort_by(|(one, ..), (other, ..)| other.id.cmp(&one.id));
+    let more = found.len() > limit;
+    found.truncate(limit);
+    let last = found.last().filter(|_| more).map(|(key, ..)| key.id.clone());
+    let items = found.into_iter().map(|(key, row, job)| JobItem::of(&key, &row, job)).collect();
+    Ok(Answer::of(&JobPage { jobs: items, page: Cursor::of(&request.page, last.as_deref()) }))
+}
+
+/// The jobs of this status that a query finds, at most so many.
+async fn find_page(
+    txn: &mut Txn,
+    mut query: Query,
+    wanted: Option<Status>,
+    most: usize,
+) -> Result<Vec<(Key, Row, JobRecord)>, Refusal> {
     let by_lease = matches!(wanted, Some(Status::Queued | Status::Running));
     if let Some(wanted) = wanted {
         // A running job is a queued job that somebody holds; no index tells the two apart.
         query = query.equal("state", if by_lease { "queued" } else { wanted.as_str() });
     }
-    query = query.limit(if by_lease { ROWS_MAX } else { request.page.limit + 1 });
-    let (mut items, mut last, mut more) = (Vec::new(), None, false);
+    query = query.limit(if by_lease { ROWS_MAX } else { u32::try_from(most).unwrap_or(ROWS_MAX) });
+    let mut found = Vec::new();
     loop {
         let page = txn.find(&query).await.map_err(reading)?;
-        for (key, row) in &page.items {
-            let job = read(row)?;
-            if by_lease && wanted != Some(Status::of(&job, row)) {
-                continue;
+        for (key, row) in page.items {
+            let job = read(&row)?;
+            if !by_lease || wanted == Some(Status::of(&job, &row)) {
+                found.push((key, row, job));
             }
-            if items.len() == limit {
-                more = true;
-                break;
+            if found.len() == most {
+                return Ok(found);
             }
-            items.push(JobItem::of(key, row, job));
-            last = Some(key.id.clone());
         }
         query.after = page.next;
-        if more || !by_lease || query.after.is_none() {
-            break;
+        if !by_lease || query.after.is_none() {
+            return Ok(found);
         }
     }
-    let next = last.as_deref().filter(|_| more);
-    Ok(Answer::of(&JobPage { jobs: items, page: Cursor::of(&request.page, next) }))
 }
 
-/// One public job of the profile.
+/// The jobs of a scope lie here: with its profile, and the organization's own are no profile's.
+fn reaches(scope: &Scope) -> Vec<Reach> {
+    let own = (scope.level() == Level::Organization).then(|| Reach::organization(scope.lane()));
+    [scope.narrowest()].into_iter().chain(own).collect()
+}
+
+/// One public job of those that the list has.
 ///
 /// # Errors
 /// 404 for any other.
@@ -249,13 +268,13 @@ pub async fn cancel_job(
 
 async fn find(request: &HostRequest, txn: &mut Txn) -> Result<(Key, Row, JobRecord), Refusal> {
     let id = JobId::parse(request.parameter("id")).ok_or_else(Refusal::not_found)?;
-    let scope = &request.place()?.scope;
-    let mut key = Key::new(&scope.narrowest(), &jobs(), id.as_str());
-    let mut row = txn.get(&key).await.map_err(reading)?;
-    if row.is_none() && scope.level() == Level::Organization {
-        // The organization's own are no profile's.
-        key = Key::new(&Reach::organization(scope.lane()), &jobs(), id.as_str());
+    let (mut key, mut row) = (Key::new(&Reach::deployment(), &jobs(), id.as_str()), None);
+    for reach in reaches(&request.place()?.scope) {
+        key = Key::new(&reach, &jobs(), id.as_str());
         row = txn.get(&key).await.map_err(reading)?;
+        if row.is_some() {
+            break;
+        }
     }
     let row = row.ok_or_else(Refusal::not_found)?;
     let job = read(&row)?;
