@@ -712,6 +712,39 @@ on_both! {
         world.books_agree();
     }
 
+    fn an_approved_run_that_had_acted_when_its_job_was_cancelled_commits_no_more_and_says_so(world: Builder::new().bare()) {
+        let (tenant, owner) = govern(world, 1);
+        let client = &tenant.client;
+        let ends = [
+            json!([{ "note": "later" }, { "checkpoint": 1 }, { "note": "last" }, { "capture": "p", "amount": 2 * DOLLAR }]),
+            json!([{ "capture": "p", "amount": 2 * DOLLAR }]),
+            json!([{ "trap": 1 }]),
+            json!([{ "refuse": "overloaded" }]),
+        ];
+        for (n, end_of_run) in ends.into_iter().enumerate() {
+            let mut steps = json!([
+                { "leave": "script.spend", "amount": 2 * DOLLAR, "as": "p" },
+                { "note": "note" },
+                { "checkpoint": 1 },
+                { "sleep_ms": 2_500 },
+            ]);
+            steps.as_array_mut().unwrap().extend(end_of_run.as_array().unwrap().clone());
+            play(client, json!([{ "enqueue": steps, "public": true, "attempts": 3 }])).expect(200);
+            let waiting = || client.get("/v1/approvals?status=pending_approval").expect(200)["approvals"].clone();
+            until("the job waits for a person", || waiting().as_array().unwrap().len() == 1);
+            let id = waiting()[0]["id"].as_str().unwrap().to_owned();
+            decide(&owner, &id, "approve").expect(200);
+            until("its run has acted", || notes(client) == n + 1);
+            let job = client.get("/v1/jobs?status=queued").expect(200)["jobs"][0]["id"].clone();
+            client.delete(&format!("/v1/jobs/{}", job.as_str().unwrap())).expect(200);
+            let over = end(client, &id);
+            assert_eq!((&over["status"], &over["error"]["reason"]), (&json!("failed"), &json!("EFFECT_WITHOUT_RECORD")), "{over}");
+            assert_eq!(client.get(&format!("/v1/jobs/{}", job.as_str().unwrap())).expect(200)["job"]["status"], "cancelled");
+            assert_eq!((stands(client).0, notes(client)), (0, n + 1), "nothing is captured or written after that");
+        }
+        world.books_agree();
+    }
+
     fn decisions_before_the_one_that_waits_are_in_the_log(world: Builder::new().bare()) {
         let (tenant, _) = govern(world, 1);
         let steps = json!([

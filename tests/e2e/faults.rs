@@ -236,25 +236,86 @@ const WRITERS: u32 = 8;
 /// Answers that must have come before the next crash.
 const BETWEEN: u32 = 40;
 
+/// A server on a PostgreSQL of its own, with a fixture.
+struct OnPostgres {
+    postgres: Postgres,
+    _server: Server,
+    tenant: Tenant,
+    _data: Folder,
+}
+
+impl OnPostgres {
+    fn start(name: &str, fixture: &str) -> Self {
+        let postgres = Postgres::durable(name).unwrap_or_else(|fault| panic!("{fault}"));
+        let data = Folder::new();
+        let environment =
+            [("CHARTER_OPERATOR_TOKEN", OPERATOR_TOKEN), ("CHARTER_JOBS_DEADLINE_MS", "4000")];
+        let options = Options {
+            data: data.path().to_path_buf(),
+            database: Some(postgres.database()),
+            environment: environment.map(|(name, value)| (name.into(), value.into())).into(),
+            ..Options::default()
+        };
+        let server = Server::start(&options).unwrap();
+        let operator = server.client().bearer(OPERATOR_TOKEN);
+        let path = format!("/v1/operator/components/{fixture}?activate=true&agree=*");
+        let install = operator.call("PUT", &path).header("content-type", "application/wasm");
+        install.bytes(Artefacts::get().fixture(fixture)).send().expect(201);
+        let tenant = Tenant::register(&server.client());
+        Self { postgres, _server: server, tenant, _data: data }
+    }
+}
+
+const JOBS: usize = 60;
+/// A job's money, in micro-US-dollars.
+const CENT: i64 = 10_000;
+
+/// The database crashes while jobs end: the end of each run is written with what the run did, or
+/// neither is.
+#[test]
+fn jobs_that_end_while_the_database_crashes_are_done_once() {
+    let world = OnPostgres::start("ends", "script");
+    let client = &world.tenant.client;
+    let kit = client.get("/v1/kits").expect(200)["kits"][0]["id"].as_str().unwrap().to_owned();
+    let budget = json!({ "budget": { "cap_cents": 10_000, "period": "total" } });
+    client.patch(&format!("/v1/kits/{kit}"), &budget).expect(200);
+    for n in 0..JOBS {
+        let work = json!([
+            { "leave": "script.spend", "amount": CENT, "as": "p" },
+            { "sleep_ms": 100 + 50 * n },
+            { "note": "note" },
+            { "capture": "p", "amount": CENT },
+        ]);
+        let ask = json!({ "steps": [{ "enqueue": work, "public": true, "attempts": 5 }] });
+        client.post("/v1/script", &ask).expect(200);
+    }
+    let succeeded = || {
+        let jobs = client.call("GET", "/v1/jobs?status=succeeded&limit=100").send();
+        // While the database is away, nobody is told anything.
+        if jobs.status == 200 { jobs.json()["jobs"].as_array().unwrap().len() } else { 0 }
+    };
+    for crash in 1..=CRASHES as usize {
+        until("some more have ended", || succeeded() >= crash * 8);
+        world.postgres.crash_and_restart();
+    }
+    look_for(PATIENCE, "all of them have ended", || {
+        if succeeded() == JOBS { Ok(()) } else { Err(client.get("/v1/jobs?limit=100").json()) }
+    });
+    let notes = client.get("/v1/script/notes").expect(200)["notes"].clone();
+    let own = notes.as_array().unwrap().iter().filter(|note| note["kind"] == "note");
+    assert_eq!(own.count(), JOBS, "each wrote once");
+    let asked = json!({ "action": "script.spend", "amount_micro_usd": 0 });
+    let told = client.post("/v1/governance/simulate", &asked).expect(200);
+    let spent = JOBS as i64 * CENT;
+    assert_eq!(told["caps"][0]["spent_micro_usd"], spent, "each was paid once: {told}");
+}
+
 /// The database itself crashes, with every commit on disk; clients try again with the same key
 /// until they are answered.
 #[test]
 fn a_database_that_crashes_in_mid_commit_loses_nothing_and_doubles_nothing() {
-    let postgres = Postgres::durable("faults").unwrap_or_else(|fault| panic!("{fault}"));
-    let data = Folder::new();
-    let options = Options {
-        data: data.path().to_path_buf(),
-        database: Some(postgres.database()),
-        environment: vec![("CHARTER_OPERATOR_TOKEN".into(), OPERATOR_TOKEN.into())],
-        ..Options::default()
-    };
-    let server = Server::start(&options).unwrap();
-    let operator = server.client().bearer(OPERATOR_TOKEN);
-    let probe = operator
-        .call("PUT", "/v1/operator/components/probe?activate=true")
-        .header("content-type", "application/wasm");
-    probe.bytes(Artefacts::get().fixture("probe")).send().expect(201);
-    let tenant = Tenant::register(&server.client());
+    let world = OnPostgres::start("faults", "probe");
+    let (postgres, tenant) = (&world.postgres, &world.tenant);
     let (answered, done) = (Mutex::new(BTreeSet::new()), AtomicU32::new(0));
     let (over, next) = (AtomicBool::new(false), AtomicU32::new(0));
     std::thread::scope(|scope| {

@@ -11,7 +11,7 @@ use charter_kernel::idempotency::Lineage;
 use charter_kernel::manifest::CallLength;
 use charter_kernel::scope::{ActorKind, Scope};
 use charter_kernel::unit::{Guard, Key, Write};
-use charter_store::Txn;
+use charter_store::{CommitError, Txn};
 use futures::future::BoxFuture;
 use serde_json::{Map, Value};
 use tokio_util::sync::CancellationToken;
@@ -156,7 +156,14 @@ pub trait Finish: Send + Sync + 'static {
     /// Adds audit row, idempotent answer, job settlement and the like. Called once an attempt,
     /// right before the commit; what it adds must follow from its arguments, as an attempt can be
     /// run again. It commits nothing itself.
-    fn finish<'a>(&'a self, txn: &'a mut Txn, ending: Ending<'a>) -> BoxFuture<'a, ()>;
+    ///
+    /// # Errors
+    /// When it cannot be added: then nothing of the unit is committed.
+    fn finish<'a>(
+        &'a self,
+        txn: &'a mut Txn,
+        ending: Ending<'a>,
+    ) -> BoxFuture<'a, Result<(), CommitError>>;
 
     /// Whether there is room for an answer that is about to be committed. Asked where nothing has
     /// left the host: without room the request is not made, and is shed as its tenant's.

@@ -68,12 +68,15 @@ pub struct Leave {
 /// its key from the moment at which somebody can decide.
 pub trait Waits: std::fmt::Debug + Send + Sync {
     /// Adds it. `approval` is decided on; `record` is the body of its row.
+    ///
+    /// # Errors
+    /// When it cannot be added: then the request does not wait.
     fn note<'a>(
         &'a self,
         txn: &'a mut Txn,
         approval: &'a str,
         record: &'a str,
-    ) -> BoxFuture<'a, ()>;
+    ) -> BoxFuture<'a, Result<(), CommitError>>;
     /// Whether a conflict is about the claim of the request's key.
     fn conflicts_on(&self, keys: &[Key]) -> bool;
 }

@@ -115,7 +115,7 @@ impl Permit {
     /// Commits what goes before a request: in a task of its own, for a guest may give its request up
     /// at any moment.
     async fn admit(&self, is_effect: bool) -> Result<(), EgressError> {
-        let commit = self.marks.begin_commit().map_err(|_| attempt_over())?;
+        let commit = self.marks.begin_commit().await.map_err(|_| attempt_over())?;
         let (shared, call, marks) = (self.shared.clone(), self.call.clone(), self.marks.clone());
         let admitting = async move {
             let _commit = commit;

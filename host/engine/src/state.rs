@@ -12,7 +12,7 @@ use charter_kernel::refusal::Failure;
 use charter_kernel::time::Instant;
 use charter_kernel::unit::{Fact, Key, Reach, Refused, Space, Taken};
 use charter_store::{PAGE_BYTES_MAX, Txn};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, OwnedMutexGuard};
 use wasmtime::component::ResourceTable;
 use wasmtime_wasi::{WasiCtx, WasiCtxView, WasiView};
 use wasmtime_wasi_http::{WasiHttpCtx, WasiHttpCtxView, WasiHttpView};
@@ -107,15 +107,17 @@ pub(crate) struct Marks {
     /// Set once: the attempt is over whatever the guest says.
     abort: OnceLock<Abort>,
     commits: Mutex<Commits>,
-    /// Told when the last commit under way has ended.
+    /// Told when the commit under way has ended.
     idle: Notify,
+    /// Held by the commit under way: what one of them does, the next one knows.
+    turn: Arc<tokio::sync::Mutex<()>>,
 }
 
 /// The commits of an attempt before its end. The end waits for them and lets none begin after, so
 /// that what was committed is known, however the guest ends.
 #[derive(Debug, Default)]
 struct Commits {
-    under_way: u32,
+    is_under_way: bool,
     /// Whether the attempt has ended.
     closed: bool,
 }
@@ -123,27 +125,29 @@ struct Commits {
 /// A commit before the end of its attempt, from before it is asked for until what came of it is
 /// noted.
 #[derive(Debug)]
-pub(crate) struct Commit(Arc<Marks>);
+pub(crate) struct Commit {
+    marks: Arc<Marks>,
+    _turn: OwnedMutexGuard<()>,
+}
 
 impl Drop for Commit {
     fn drop(&mut self) {
-        let mut commits = self.0.lock_commits();
-        commits.under_way -= 1;
-        if commits.under_way == 0 {
-            self.0.idle.notify_waiters();
-        }
+        self.marks.lock_commits().is_under_way = false;
+        self.marks.idle.notify_waiters();
     }
 }
 
 impl Marks {
-    /// Begins a commit before the end, where the attempt has not ended.
-    pub(crate) fn begin_commit(self: &Arc<Self>) -> Result<Commit, Failure> {
+    /// Begins a commit before the end, after those that the guest asked for earlier, where the
+    /// attempt has not ended by then.
+    pub(crate) async fn begin_commit(self: &Arc<Self>) -> Result<Commit, Failure> {
+        let turn = self.turn.clone().lock_owned().await;
         let mut commits = self.lock_commits();
-        if commits.closed {
+        if commits.closed || self.abort_cause().is_some() {
             return Err(over());
         }
-        commits.under_way += 1;
-        Ok(Commit(self.clone()))
+        commits.is_under_way = true;
+        Ok(Commit { marks: self.clone(), _turn: turn })
     }
     /// The attempt has ended: no commit begins any more.
     pub(crate) fn close(&self) {
@@ -152,14 +156,14 @@ impl Marks {
     /// Ends the attempt, unless something is being committed or has left the host.
     fn close_untouched(&self) -> bool {
         let mut commits = self.lock_commits();
-        commits.closed |= commits.under_way == 0 && !self.is_dispatched();
+        commits.closed |= !commits.is_under_way && !self.is_dispatched();
         commits.closed
     }
     /// Resolves once nothing is being committed.
     pub(crate) async fn idle(&self) {
         loop {
             let told = self.idle.notified();
-            if self.lock_commits().under_way == 0 {
+            if !self.lock_commits().is_under_way {
                 return;
             }
             told.await;

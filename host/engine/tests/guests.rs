@@ -17,7 +17,7 @@ use charter_kernel::idempotency::Lineage;
 use charter_kernel::manifest::CallLength;
 use charter_kernel::scope::{Actor, ActorKind, Principal, Proof, Scope, Subject};
 use charter_kernel::time::{Clock, Instant};
-use charter_store::{Store, Txn};
+use charter_store::{CommitError, Store, Txn};
 use futures::future::BoxFuture;
 use tokio_util::sync::CancellationToken;
 
@@ -59,8 +59,12 @@ impl Clock for Time {
 struct Nothing;
 
 impl Finish for Nothing {
-    fn finish<'a>(&'a self, _txn: &'a mut Txn, _ending: Ending<'a>) -> BoxFuture<'a, ()> {
-        Box::pin(async {})
+    fn finish<'a>(
+        &'a self,
+        _: &'a mut Txn,
+        _: Ending<'a>,
+    ) -> BoxFuture<'a, Result<(), CommitError>> {
+        Box::pin(async { Ok(()) })
     }
 }
 

@@ -529,7 +529,14 @@ impl Run {
 
     /// Adds the end to the unit that makes it true: once, by whoever holds the lease. A hold that was
     /// not used ends with it.
-    pub async fn end(&self, txn: &mut Txn, result: Result<(u16, Content<'_>), Value>) {
+    ///
+    /// # Errors
+    /// If the operating system has no randomness.
+    pub async fn end(
+        &self,
+        txn: &mut Txn,
+        result: Result<(u16, Content<'_>), Value>,
+    ) -> Result<(), Refusal> {
         let now = txn.store().now();
         self.release_unused(txn, now).await;
         let mut approval = self.approval.clone();
@@ -551,18 +558,15 @@ impl Run {
             // Its user was erased while a job was at work: what that says of the user goes too.
             approval = approval.forget();
         }
-        if let Err(error) = settle(txn, &approval, &self.token, now) {
-            tracing::error!(
-                message = error.message,
-                approval = approval.id,
-                "the end of an approval cannot be written"
-            );
-        }
+        settle(txn, &approval, &self.token, now)
     }
 
     /// Adds to the unit of a request that a job answers that the approval ends as the job does. The
     /// request is not made again, and a hold that was not used ends with it.
-    pub async fn await_job(&self, txn: &mut Txn, job: Key, status: u16) {
+    ///
+    /// # Errors
+    /// Never: its maps have text keys.
+    pub async fn await_job(&self, txn: &mut Txn, job: Key, status: u16) -> Result<(), Refusal> {
         let now = txn.store().now();
         self.release_unused(txn, now).await;
         let approval = Approval {
@@ -572,13 +576,7 @@ impl Run {
             result_status: Some(status),
             ..self.approval.clone()
         };
-        if let Err(error) = put(txn, &approval, &self.token, now.plus_ms(LOOK_MS_MIN)) {
-            tracing::error!(
-                message = error.message,
-                approval = approval.id,
-                "an approval cannot wait for the job that answers its request"
-            );
-        }
+        put(txn, &approval, &self.token, now.plus_ms(LOOK_MS_MIN))
     }
 
     /// Ends the approval as the job has ended that answers its request. Until then it is looked at
@@ -594,7 +592,7 @@ impl Run {
             Some(Ok(result)) => {
                 let (status, text) = (self.approval.result_status, result.to_string());
                 let content = Content::Whole(text.as_bytes());
-                self.end(txn, Ok((status.unwrap_or(200), content))).await;
+                self.end(txn, Ok((status.unwrap_or(200), content))).await
             }
             Some(Err(error)) => self.end(txn, Err(error)).await,
             None => {
@@ -604,9 +602,9 @@ impl Run {
                 let (key, token) = (self.address(), self.token.clone());
                 let due_at = now.plus_ms(wait_ms);
                 txn.write(Write::Release { key, token, due_at, undo: true });
+                Ok(())
             }
         }
-        Ok(())
     }
 
     async fn release_unused(&self, txn: &mut Txn, now: Instant) {

@@ -451,7 +451,10 @@ async fn wait(
     hold.until = asked.expires_at;
     let draft = asked.due(asked.expires_at).map_err(stored::unreadable)?;
     if let Some(waiting) = &leave.waiting {
-        waiting.note(txn, &asked.id, &draft.body).await;
+        waiting
+            .note(txn, &asked.id, &draft.body)
+            .await
+            .map_err(|error| stored::commit_refusal(&error))?;
     }
     txn.write(Write::Insert { key: asked.key(), draft });
     let about = About::Approval {

@@ -12,7 +12,7 @@ use charter_kernel::manifest::{self, Manifest};
 use charter_kernel::scope::Scope;
 use charter_kernel::time::{Clock, Instant};
 use charter_kernel::unit::{Key, Row};
-use charter_store::{Store, StoreConfig, Txn};
+use charter_store::{CommitError, Store, StoreConfig, Txn};
 use futures::future::BoxFuture;
 use serde_json::{Map, Value, json};
 use tokio_util::sync::CancellationToken;
@@ -68,8 +68,12 @@ impl Clock for Hands {
 struct Nothing;
 
 impl Finish for Nothing {
-    fn finish<'a>(&'a self, _: &'a mut Txn, _: Ending<'a>) -> BoxFuture<'a, ()> {
-        Box::pin(async {})
+    fn finish<'a>(
+        &'a self,
+        _: &'a mut Txn,
+        _: Ending<'a>,
+    ) -> BoxFuture<'a, Result<(), CommitError>> {
+        Box::pin(async { Ok(()) })
     }
 }
 

@@ -132,12 +132,13 @@ pub(super) async fn commit(
         _ => marks.is_dispatched(),
     };
     let ending = Ending { result, claimed: marks.claimed.initialized(), dispatched };
-    call.finish.finish(&mut txn, ending).await;
-    if txn.unit().is_empty() {
-        return Ok(());
-    }
     let settles = marks.is_dispatched() && !answered;
-    let committed = if settles { txn.commit_settling().await } else { txn.commit().await };
+    let committed = match call.finish.finish(&mut txn, ending).await {
+        Ok(()) if txn.unit().is_empty() => return Ok(()),
+        Ok(()) if settles => txn.commit_settling().await,
+        Ok(()) => txn.commit().await,
+        Err(error) => Err(error),
+    };
     if let Err(error) = committed {
         let abort = Abort::of(error, call);
         return Err(if untaken.is_empty() { abort } else { marks.again_at_once(abort) });
@@ -182,7 +183,7 @@ impl Work {
     pub(crate) async fn checkpoint(&mut self) -> Result<(), types::Failure> {
         let (shared, call, marks) =
             (self.shared.clone(), self.call.clone(), self.story.marks.clone());
-        let _commit = marks.begin_commit()?;
+        let _commit = marks.begin_commit().await?;
         shared.take_untaken(&call, &marks).await?;
         let first = !marks.claimed.initialized();
         shared.force_claim(&call, &marks).await?;

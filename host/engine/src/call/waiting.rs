@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use charter_kernel::unit::{Fact, Key};
-use charter_store::Txn;
+use charter_store::{CommitError, Txn};
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 
@@ -31,7 +31,7 @@ impl Waits for Waiting {
         txn: &'a mut Txn,
         approval: &'a str,
         record: &'a str,
-    ) -> BoxFuture<'a, ()> {
+    ) -> BoxFuture<'a, Result<(), CommitError>> {
         if let Some(claim) = self.call.claim.as_ref().filter(|_| self.is_claimed) {
             txn.guard(claim.fence.clone());
         }

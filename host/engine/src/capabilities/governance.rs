@@ -111,6 +111,8 @@ impl Work {
     }
 
     async fn leave(&mut self, proposal: Proposal, parties: Vec<Guard>) -> Result<String, Failure> {
+        // What else the guest has under way is over, or waits until this is decided.
+        let _commit = self.story.marks.begin_commit().await?;
         if self.story.marks.is_dispatched() {
             return Err(undeclared("leave is asked for before anything leaves the host").into());
         }
@@ -148,8 +150,7 @@ impl Work {
                 decided,
             })),
         };
-        let _commit = self.story.marks.begin_commit()?;
-        self.end_other().await?;
+        self.end_others().await?;
         let granted = match gateway.authorize(leave).await {
             Ok(granted) => granted,
             Err(Ungranted::Refused(refused)) => return Err((*refused).into()),
@@ -162,28 +163,30 @@ impl Work {
         self.record_permit(Some(proposal), granted).await
     }
 
-    /// Ends the hold that an earlier attempt took at this place for something else: its room is for
-    /// what is proposed now.
-    async fn end_other(&mut self) -> Result<(), Failure> {
-        let (attempt, at) = (self.story.attempt, self.permits);
-        let other = self.story.permits.get(at);
-        let other = other.filter(|one| one.attempt != attempt && one.proposal.is_some());
-        let Some(other) = other else { return Ok(()) };
-        let step = other.hold.void(&other.id, self.shared.clock.now());
-        let unit = Unit {
-            organization: self.call.scope.lane().to_owned(),
-            guards: step.guards,
-            writes: step.writes,
-            ..Unit::default()
-        };
-        match self.shared.store.commit_settling(unit).await {
-            // Refused: it has ended already.
-            Ok(_) | Err(CommitError::Rejected(Rejection::Refused(_))) => {
-                self.story.permits.remove(at);
-                Ok(())
+    /// Ends the holds that an earlier attempt took at this place and after it: this one takes
+    /// another course, and their room is for what is proposed now.
+    pub(crate) async fn end_others(&mut self) -> Result<(), Failure> {
+        let attempt = self.story.attempt;
+        let is_other = |one: &Permitted| one.attempt != attempt && one.proposal.is_some();
+        while let Some(after) = self.story.permits.iter().skip(self.permits).position(is_other) {
+            let at = self.permits + after;
+            let other = &self.story.permits[at];
+            let step = other.hold.void(&other.id, self.shared.clock.now());
+            let unit = Unit {
+                organization: self.call.scope.lane().to_owned(),
+                guards: step.guards,
+                writes: step.writes,
+                ..Unit::default()
+            };
+            match self.shared.store.commit_settling(unit).await {
+                // Refused: it has ended already.
+                Ok(_) | Err(CommitError::Rejected(Rejection::Refused(_))) => {
+                    self.story.permits.remove(at);
+                }
+                Err(error) => return Err(self.abort_commit(error)),
             }
-            Err(error) => Err(self.abort_commit(error)),
         }
+        Ok(())
     }
 
     async fn record_permit(
@@ -228,7 +231,7 @@ impl Work {
     async fn dispatching(&mut self, id: &str) -> Result<(), Failure> {
         let (shared, call, marks) =
             (self.shared.clone(), self.call.clone(), self.story.marks.clone());
-        let _commit = marks.begin_commit()?;
+        let _commit = marks.begin_commit().await?;
         shared.take_untaken(&call, &marks).await?;
         shared.force_claim(&call, &marks).await?;
         let record = self.permit(id)?;
@@ -307,7 +310,7 @@ impl Work {
             writes: step.writes,
             ..Unit::default()
         };
-        let _commit = self.story.marks.begin_commit()?;
+        let _commit = self.story.marks.begin_commit().await?;
         match self.shared.store.commit(unit).await {
             Ok(_) => {
                 self.record_permit(
@@ -396,7 +399,7 @@ impl Host for State {
 
     async fn spent(&mut self, scope: String, id: String, _by: String) -> Result<String, Failure> {
         let work = self.work()?;
-        let _commit = work.story.marks.begin_commit()?;
+        let _commit = work.story.marks.begin_commit().await?;
         work.shared.take_untaken(&work.call, &work.story.marks).await?;
         let cap = work.own_scope_key(&scope, &id)?;
         let key = Key::new(&cap.reach, &hold::meters_space(), &cap.id);

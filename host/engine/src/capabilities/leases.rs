@@ -89,7 +89,7 @@ impl Work {
             until,
             tokens,
         };
-        let _commit = self.story.marks.begin_commit()?;
+        let _commit = self.story.marks.begin_commit().await?;
         let taken = match self.txn.take(take).await {
             Ok(taken) => taken,
             Err(error) => return Err(self.abort_commit(error)),

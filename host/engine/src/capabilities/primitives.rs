@@ -40,7 +40,8 @@ impl Host for State {
             let work = self.work_that_changes()?;
             let (shared, call, marks) =
                 (work.shared.clone(), work.call.clone(), work.story.marks.clone());
-            let _commit = marks.begin_commit()?;
+            let _commit = marks.begin_commit().await?;
+            work.end_others().await?;
             shared.take_untaken(&call, &marks).await?;
             shared.force_claim(&call, &marks).await?;
             marks.dispatch();

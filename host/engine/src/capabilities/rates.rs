@@ -104,7 +104,7 @@ impl Work {
             );
         }
         let now = self.shared.clock.now();
-        let _commit = self.story.marks.begin_commit()?;
+        let _commit = self.story.marks.begin_commit().await?;
         let taken = self.shared.store.transact(self.call.scope.lane(), async |txn: &mut Txn| {
             change(txn, &wanted.key, |rate| {
                 rate.take(amount, per_seconds, now).map_err(|wait_ms| {

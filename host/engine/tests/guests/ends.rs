@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use charter_engine::{Call, Claiming, Ending, EndingResult, EngineConfig, Finish, Outcome};
 use charter_kernel::unit::{Draft, Guard, Key, Reach, Space, Write};
-use charter_store::Txn;
+use charter_store::{CommitError, Txn};
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
 
@@ -39,12 +39,17 @@ fn name_of(result: EndingResult<'_>) -> String {
 }
 
 impl Finish for Recorder {
-    fn finish<'a>(&'a self, txn: &'a mut Txn, ending: Ending<'a>) -> BoxFuture<'a, ()> {
+    fn finish<'a>(
+        &'a self,
+        txn: &'a mut Txn,
+        ending: Ending<'a>,
+    ) -> BoxFuture<'a, Result<(), CommitError>> {
         Box::pin(async move {
             let name = name_of(ending.result);
             self.told.lock().unwrap().push((name.clone(), ending.claimed, ending.dispatched));
             let body = json!({ "ended": name }).to_string();
             txn.put(records(), Draft { body, ..Draft::default() }).await.unwrap();
+            Ok(())
         })
     }
 }

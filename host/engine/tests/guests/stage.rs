@@ -103,7 +103,7 @@ impl Gateway for Desk {
             let Some(approval) = approval else { return Err(failure("budget_exceeded").into()) };
             let mut txn = self.store.get().unwrap().begin(leave.scope.lane());
             let waiting = leave.waiting.as_ref().unwrap();
-            waiting.note(&mut txn, &approval, "{}").await;
+            waiting.note(&mut txn, &approval, "{}").await.unwrap();
             txn.commit().await.map_err(Ungranted::Uncommitted)?;
             Err(Ungranted::Pending { approval })
         }

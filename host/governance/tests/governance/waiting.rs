@@ -286,7 +286,7 @@ async fn a_hold_under_which_something_left_outlives_the_runs_of_its_approval(bed
     assert_eq!(bed.approval(&approval.id).await.hold, id(90));
     assert_eq!(bed.hold(&first.id).await.state, State::Dispatched);
     let mut txn = bed.begin();
-    run.end(&mut txn, Err(json!({ "code": "conflict" }))).await;
+    run.end(&mut txn, Err(json!({ "code": "conflict" }))).await.unwrap();
     txn.commit().await.unwrap();
     assert_eq!(bed.approval(&approval.id).await.status, Status::Failed);
     assert_eq!(bed.hold(&first.id).await.state, State::Dispatched, "nor does the end void it");
@@ -302,7 +302,7 @@ async fn a_hold_that_was_kept_for_later_outlives_the_runs_of_its_approval(bed: B
     bed.clock.forward_ms(60_001);
     let run = take(&bed, APPROVED).await.unwrap();
     let mut txn = bed.begin();
-    run.end(&mut txn, Err(json!({ "code": "conflict" }))).await;
+    run.end(&mut txn, Err(json!({ "code": "conflict" }))).await.unwrap();
     txn.commit().await.unwrap();
     assert_eq!(bed.hold(&first.id).await.state, State::Held);
 }
@@ -313,10 +313,10 @@ async fn an_answer_ends_what_was_approved_once(bed: Bed) {
     let run = approve(&bed, &approval).await;
     let stranger = Run { token: "another host".into(), approval: run.approval.clone() };
     let mut txn = bed.begin();
-    stranger.end(&mut txn, Err(json!({ "code": "conflict" }))).await;
+    stranger.end(&mut txn, Err(json!({ "code": "conflict" }))).await.unwrap();
     assert!(txn.commit().await.is_err(), "its lease is another's");
     let mut txn = bed.begin();
-    run.end(&mut txn, Ok((201, Content::Whole(br#"{"id":"b1"}"#)))).await;
+    run.end(&mut txn, Ok((201, Content::Whole(br#"{"id":"b1"}"#)))).await.unwrap();
     txn.commit().await.unwrap();
     let over = bed.approval(&approval.id).await;
     assert_eq!((over.status, over.result_status), (Status::Succeeded, Some(201)));
@@ -329,7 +329,7 @@ async fn an_answer_ends_what_was_approved_once(bed: Bed) {
         ("approval.resolved", &json!("approved"))
     );
     let mut txn = bed.begin();
-    run.end(&mut txn, Err(json!({}))).await;
+    run.end(&mut txn, Err(json!({}))).await.unwrap();
     assert!(txn.commit().await.is_err(), "it is over");
     assert!(take(&bed, APPROVED).await.is_none(), "nobody makes it again");
 }
@@ -354,7 +354,7 @@ async fn an_end_says_what_became_of_the_request() {
         let approval = bed.wait(leave(1)).await;
         let run = approve(&bed, &approval).await;
         let mut txn = bed.begin();
-        run.end(&mut txn, result).await;
+        run.end(&mut txn, result).await.unwrap();
         txn.commit().await.unwrap();
         let over = bed.approval(&approval.id).await;
         let is_kept = answer.is_some() || over.result_status.is_none_or(|status| status == 204);
@@ -434,7 +434,7 @@ async fn await_job(bed: &Bed, job: &Key) -> Approval {
     let approval = bed.wait(leave(1)).await;
     let run = approve(bed, &approval).await;
     let mut txn = bed.begin();
-    run.await_job(&mut txn, job.clone(), 201).await;
+    run.await_job(&mut txn, job.clone(), 201).await.unwrap();
     txn.commit().await.unwrap();
     bed.approval(&approval.id).await
 }

@@ -28,6 +28,16 @@ impl Refusal {
         asks_again && !self.is_final
     }
 
+    /// Whether it is the answer to its idempotency key: the thing that was asked for is absent, or its
+    /// state does not admit it. A fault of the request or its credential, a lack of room, and a
+    /// refusal that may not come the next time are no answers: under the key it is asked again.
+    pub fn is_kept(&self, catalogue: Catalogue) -> bool {
+        let status = self.status(catalogue);
+        (400..500).contains(&status)
+            && !matches!(status, 400 | 401 | 402 | 403 | 408 | 429)
+            && !self.should_retry()
+    }
+
     /// Status and body: `{error: {type, code, message, request_id, param, hint?, reason?, details?,
     /// …}}`.
     pub fn render(&self, catalogue: Catalogue, request_id: &str) -> (u16, Value) {

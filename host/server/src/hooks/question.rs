@@ -15,7 +15,7 @@ use charter_kernel::id::OrganizationId;
 use charter_kernel::manifest::CallLength;
 use charter_kernel::refusal::Refusal;
 use charter_kernel::unit::{Guard, Write};
-use charter_store::Txn;
+use charter_store::{CommitError, Txn};
 use charter_tenancy::records::{EXPIRES, Record as _, Unreadable};
 use futures::future::BoxFuture;
 use serde_json::Value;
@@ -148,27 +148,30 @@ struct Answering {
 }
 
 impl Finish for Answering {
-    fn finish<'a>(&'a self, txn: &'a mut Txn, ending: Ending<'a>) -> BoxFuture<'a, ()> {
+    fn finish<'a>(
+        &'a self,
+        txn: &'a mut Txn,
+        ending: Ending<'a>,
+    ) -> BoxFuture<'a, Result<(), CommitError>> {
         Box::pin(async move {
             let answer = match ending.result {
                 EndingResult::Answered(answer) => read(&answer.body),
                 EndingResult::Refused(_) => None,
-                _ => return,
+                _ => return Ok(()),
             };
             let note = HookEvent { answer, ..(*self.note).clone() };
             let key = note.key();
-            let draft = match note.draft() {
-                Ok(draft) => draft,
-                Err(error) => {
-                    return tracing::error!(%error, "an answer to a provider cannot be noted");
-                }
-            };
+            let draft = note.draft().map_err(|error| {
+                tracing::error!(%error, "an answer to a provider cannot be noted");
+                CommitError::Failed
+            })?;
             if ending.claimed {
                 txn.write(Write::Put { key, draft });
             } else {
                 txn.guard(Guard::Version { key: key.clone(), version: None });
                 txn.write(Write::Insert { key, draft });
             }
+            Ok(())
         })
     }
 }

@@ -11,8 +11,9 @@ use charter_governance::approvals::{Content, Run};
 use charter_kernel::refusal::{EFFECT_WITHOUT_RECORD, Failure, Refusal};
 use charter_kernel::unit::{Key, Reach};
 use charter_registry::served::{Served, ServedOperation};
-use charter_store::{Store, Txn};
+use charter_store::{CommitError, Store, Txn};
 use charter_tenancy::records::approval::Approval;
+use charter_tenancy::stored;
 use futures::future::BoxFuture;
 
 use super::answer;
@@ -65,7 +66,7 @@ impl Approved {
         answer: &Answer,
         answered: &Answered,
         of: &ServedOperation,
-    ) {
+    ) -> Result<(), Refusal> {
         if let AnswerBody::Job(id) = &answer.body {
             let job = Key::new(&self.reach, &jobs(), id.as_str());
             return self.run.await_job(txn, job, of.status).await;
@@ -74,23 +75,33 @@ impl Approved {
             Some(body) if !of.contract.class.shows_secret() => Content::Whole(body),
             _ => Content::Withheld,
         };
-        self.run.end(txn, Ok((answered.status.as_u16(), content))).await;
+        self.run.end(txn, Ok((answered.status.as_u16(), content))).await
     }
 }
 
+/// The request's own part of a unit cannot be made: so nothing of the unit is committed.
+fn unmade(refusal: Refusal) -> CommitError {
+    tracing::error!(message = refusal.message, "the end of a request cannot be written");
+    CommitError::Failed
+}
+
 impl Finish for Finisher {
-    fn finish<'a>(&'a self, txn: &'a mut Txn, ending: Ending<'a>) -> BoxFuture<'a, ()> {
+    fn finish<'a>(
+        &'a self,
+        txn: &'a mut Txn,
+        ending: Ending<'a>,
+    ) -> BoxFuture<'a, Result<(), CommitError>> {
         Box::pin(async move {
             let failure = match ending.result {
                 EndingResult::Answered(answer) => {
-                    let answered = self.note_answer(txn, ending, answer).await;
+                    let answered = self.note_answer(txn, ending, answer).await?;
                     *self.lock_rendered() = Some(answered);
-                    return;
+                    return Ok(());
                 }
                 EndingResult::Pending { approval, record } => {
-                    let waiting = self.note_pending(txn, ending, (approval, record)).await;
-                    *self.lock_rendered() = waiting;
-                    return;
+                    let waiting = self.note_pending(txn, ending, (approval, record)).await?;
+                    *self.lock_rendered() = Some(waiting);
+                    return Ok(());
                 }
                 EndingResult::Refused(failure) => {
                     return self.note_refusal(txn, ending, failure).await;
@@ -106,7 +117,7 @@ impl Finish for Finisher {
                 true => failure.reason(EFFECT_WITHOUT_RECORD),
                 false => failure,
             };
-            self.note_failure(txn, ending, &failure).await;
+            self.note_failure(txn, ending, &failure).await
         })
     }
 
@@ -138,14 +149,20 @@ impl Finisher {
         self.rendered.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn note_answer(&self, txn: &mut Txn, ending: Ending<'_>, answer: &Answer) -> Answered {
+    async fn note_answer(
+        &self,
+        txn: &mut Txn,
+        ending: Ending<'_>,
+        answer: &Answer,
+    ) -> Result<Answered, CommitError> {
         let answered = answer::render(&self.operation, &self.page, answer);
-        self.audit(txn, answered.status.as_u16(), None);
-        self.keep(txn, ending, &answered).await;
+        self.audit(txn, answered.status.as_u16(), None)?;
+        self.keep(txn, ending, &answered).await?;
         if let Some(approved) = &self.approved {
-            approved.note_answer(txn, answer, &answered, &self.operation).await;
+            let noted = approved.note_answer(txn, answer, &answered, &self.operation).await;
+            noted.map_err(unmade)?;
         }
-        answered
+        Ok(answered)
     }
 
     /// The request waits for people. Asked again under its key, it is told of the same approval.
@@ -154,72 +171,91 @@ impl Finisher {
         txn: &mut Txn,
         ending: Ending<'_>,
         (approval, record): (&str, &str),
-    ) -> Option<Answered> {
-        let Ok(waiting) = serde_json::from_str::<Approval>(record) else {
-            tracing::error!(approval, "an approval that is being made cannot be read");
-            return None;
-        };
+    ) -> Result<Answered, CommitError> {
+        let waiting = serde_json::from_str::<Approval>(record).map_err(|error| {
+            tracing::error!(%error, approval, "an approval that is being made cannot be read");
+            CommitError::Failed
+        })?;
         let answered = answer::waiting(&waiting);
-        self.audit(txn, answered.status.as_u16(), None);
-        self.keep(txn, ending, &answered).await;
-        Some(answered)
+        self.audit(txn, answered.status.as_u16(), None)?;
+        self.keep(txn, ending, &answered).await?;
+        Ok(answered)
     }
 
-    async fn note_refusal(&self, txn: &mut Txn, ending: Ending<'_>, failure: &Failure) {
+    async fn note_refusal(
+        &self,
+        txn: &mut Txn,
+        ending: Ending<'_>,
+        failure: &Failure,
+    ) -> Result<(), CommitError> {
         let refusal = answer::word_failure(&self.served, failure);
         let answered = respond::render_refusal(&self.wording, &refusal);
         let status = answered.status.as_u16();
         let is_over = !refusal.should_retry() || ending.dispatched;
         match &self.approved {
-            Some(approved) if is_over => approved.run.end(txn, Err(refusal.to_rest())).await,
+            Some(approved) if is_over => {
+                approved.run.end(txn, Err(refusal.to_rest())).await.map_err(unmade)?;
+            }
             Some(approved) if ending.claimed => approved.run.give_up(txn),
             _ => {}
         }
-        self.audit(txn, status, Some(&refusal));
-        // Only a final answer is kept: what may go otherwise the next time is asked again.
-        if (400..500).contains(&status) && !refusal.should_retry() || ending.dispatched {
-            self.keep(txn, ending, &answered).await;
+        self.audit(txn, status, Some(&refusal))?;
+        if refusal.is_kept(self.wording.catalogue) || ending.dispatched {
+            self.keep(txn, ending, &answered).await?;
         } else if ending.claimed {
             self.claim.iter().for_each(|claim| claim.give_up(txn));
         }
+        Ok(())
     }
 
-    async fn note_failure(&self, txn: &mut Txn, ending: Ending<'_>, refusal: &Refusal) {
-        self.audit(txn, refusal.status(self.wording.catalogue), Some(refusal));
+    async fn note_failure(
+        &self,
+        txn: &mut Txn,
+        ending: Ending<'_>,
+        refusal: &Refusal,
+    ) -> Result<(), CommitError> {
+        self.audit(txn, refusal.status(self.wording.catalogue), Some(refusal))?;
         if ending.dispatched {
             self.acted.store(true, SeqCst);
             if let Some(approved) = &self.approved {
-                approved.run.end(txn, Err(refusal.to_rest())).await;
+                approved.run.end(txn, Err(refusal.to_rest())).await.map_err(unmade)?;
             }
-            self.keep(txn, ending, &respond::render_refusal(&self.wording, refusal)).await;
+            self.keep(txn, ending, &respond::render_refusal(&self.wording, refusal)).await?;
         } else if ending.claimed {
             self.claim.iter().for_each(|claim| claim.give_up(txn));
             self.approved.iter().for_each(|approved| approved.run.give_up(txn));
         }
+        Ok(())
     }
 
-    fn audit(&self, txn: &mut Txn, status: u16, refused: Option<&Refusal>) {
-        let Some(subject) = &self.subject else { return };
+    fn audit(
+        &self,
+        txn: &mut Txn,
+        status: u16,
+        refused: Option<&Refusal>,
+    ) -> Result<(), CommitError> {
+        let Some(subject) = &self.subject else { return Ok(()) };
         let mutates = self.operation.contract.mutates;
         let leaves = refused.map_or(mutates, |refusal| leaves_row(mutates, refusal, status));
         if !leaves {
-            return;
+            return Ok(());
         }
         let named = refused
             .map(|refusal| (refusal.row(self.wording.catalogue).0, refusal.reason.as_deref()));
-        match subject.fact(Decision {
-            status,
-            refused: named,
-            changes: &txn.changes(CHANGES_MAX),
-            details: None,
-        }) {
-            Ok(fact) => txn.fact(fact),
-            Err(error) => tracing::error!(%error, "an audit row could not be made"),
-        }
+        let changes = txn.changes(CHANGES_MAX);
+        let decision = Decision { status, refused: named, changes: &changes, details: None };
+        let row = subject.fact(decision).map_err(|error| unmade(stored::no_randomness(error)))?;
+        txn.fact(row);
+        Ok(())
     }
 
-    async fn keep(&self, txn: &mut Txn, ending: Ending<'_>, answered: &Answered) {
-        let Some(claim) = &self.claim else { return };
+    async fn keep(
+        &self,
+        txn: &mut Txn,
+        ending: Ending<'_>,
+        answered: &Answered,
+    ) -> Result<(), CommitError> {
+        let Some(claim) = &self.claim else { return Ok(()) };
         let job = match &ending.result {
             EndingResult::Answered(Answer { body: AnswerBody::Job(id), .. }) => Some(id.as_str()),
             _ => None,
@@ -233,9 +269,13 @@ impl Finisher {
         let is_secret = approval.is_none() && self.operation.contract.class.shows_secret();
         let kept = Kept { status, headers: &answered.headers, body, job, approval, is_secret };
         if let Err(error) = claim.finish(&self.store, txn, kept, ending.claimed).await {
-            // Without its record the effect could be repeated: the record stays in doubt instead.
             tracing::error!(error = &error as &dyn std::error::Error, "an answer cannot be sealed");
+            if !ending.dispatched {
+                return Err(CommitError::Failed);
+            }
+            // Without its record the effect could be repeated: the record stays in doubt instead.
             claim.in_doubt(txn);
         }
+        Ok(())
     }
 }

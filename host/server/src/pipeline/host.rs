@@ -128,7 +128,7 @@ async fn refuse(
 ) -> Result<Option<Answered>, Refusal> {
     match claim {
         Some(claim) if claim.is_taken(&app.store).await.map_err(stored::reading)? => Ok(None),
-        Some(claim) if is_final(trail, &refusal) => {
+        Some(claim) if refusal.is_kept(trail.catalogue) => {
             commit_refusal(app, trail, standing, claim, &refusal).await
         }
         _ => Err(refusal),
@@ -164,16 +164,6 @@ async fn record(
         keep(app, txn, claim, &answered).await?;
     }
     Ok(answered)
-}
-
-/// Whether a refusal is kept under its idempotency key: the thing that was asked for is absent, or
-/// its state does not admit it. A fault of the request or its credential, and a refusal that may
-/// not come the next time, are not kept.
-fn is_final(trail: &Trail, refusal: &Refusal) -> bool {
-    let status = refusal.status(trail.catalogue);
-    (400..500).contains(&status)
-        && !matches!(status, 400 | 401 | 403 | 408 | 429)
-        && !refusal.should_retry()
 }
 
 /// Commits a refusal with its audit row, so that whoever asks again under the key is told the same.

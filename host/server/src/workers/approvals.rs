@@ -11,10 +11,11 @@ use charter_governance::approvals::{self, Request, Run};
 use charter_kernel::manifest::Catalogue;
 use charter_kernel::refusal::Refusal;
 use charter_kernel::time::Instant;
-use charter_kernel::unit::{Guard, Space, Taken, Unit, Write};
+use charter_kernel::unit::{Fact, Guard, Space, Taken, Unit, Write};
 use charter_store::CommitError;
 use charter_tenancy::records::Record as _;
 use charter_tenancy::records::approval::{APPROVED, Approval, PENDING, RESOLVED, Status};
+use charter_tenancy::stored;
 
 use super::due::{Due, keep_lease};
 use crate::app::App;
@@ -127,40 +128,40 @@ async fn follow_job(app: &App, run: &Run) {
     }
 }
 
-/// It was not made: so the approval says, the job that waited by it, and the audit log.
+/// It was not made: so the approval says, the job that waited by it, and the audit log, all of them
+/// in one commit.
 async fn note_refusal(app: &App, run: &Run, unmade: &Unmade) {
     let (refusal, now) = (&unmade.refusal, app.clock.now());
     let mut txn = app.store.begin(run.approval.organization.as_str());
     let approval = Approval { error: Some(refusal.to_rest()), ..run.approval.clone() };
-    if !unmade.audited {
-        audit_refusal(&mut txn, &approval, refusal, now);
+    let ended = async {
+        if !unmade.audited {
+            txn.fact(audit_row(&approval, refusal, now)?);
+        }
+        approvals::unpark(&mut txn, &approval, now).await?;
+        run.end(&mut txn, Err(refusal.to_rest())).await
+    };
+    match ended.await {
+        Ok(()) => end(txn).await,
+        Err(error) => warn_unended(&approval, &error),
     }
-    if let Err(error) = approvals::unpark(&mut txn, &approval, now).await {
-        tracing::warn!(
-            message = error.message,
-            approval = approval.id,
-            "the job of a failed approval is left waiting"
-        );
-    }
-    run.end(&mut txn, Err(refusal.to_rest())).await;
-    end(txn).await;
 }
 
-/// Adds the row of a refusal where no commit before has it. A credential that counts no more leaves
-/// one too: it is known whose it was.
-fn audit_refusal(
-    txn: &mut charter_store::Txn,
-    approval: &Approval,
-    refusal: &Refusal,
-    now: Instant,
-) {
+/// The row of a refusal where no commit before has it. A credential that counts no more leaves one
+/// too: it is known whose it was.
+fn audit_row(approval: &Approval, refusal: &Refusal, now: Instant) -> Result<Fact, Refusal> {
     let status = refusal.status(Catalogue::Primary);
     let named = (refusal.row(Catalogue::Primary).0, refusal.reason.as_deref());
     let decision = Decision { status, refused: Some(named), changes: &[], details: None };
-    match Subject::of_approval(approval, now).fact(decision) {
-        Ok(fact) => txn.fact(fact),
-        Err(error) => tracing::error!(%error, "an audit row could not be made"),
-    }
+    Subject::of_approval(approval, now).fact(decision).map_err(stored::no_randomness)
+}
+
+fn warn_unended(approval: &Approval, error: &Refusal) {
+    tracing::warn!(
+        message = error.message,
+        approval = approval.id,
+        "an approval could not be ended yet; the next look finds it"
+    );
 }
 
 /// Something left the host under it, and nobody lived to say what came of that: its hold is in
@@ -189,11 +190,7 @@ async fn expire(app: Arc<App>, taken: Taken) {
     };
     match ended.await {
         Ok(()) => end(txn).await,
-        Err(error) => tracing::warn!(
-            message = error.message,
-            approval = approval.id,
-            "an approval could not be ended yet"
-        ),
+        Err(error) => warn_unended(&approval, &error),
     }
 }
 

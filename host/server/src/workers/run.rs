@@ -11,7 +11,6 @@ use charter_governance::lifecycle::{self, is_told};
 use charter_kernel::manifest::CallLength;
 use charter_kernel::refusal::Refusal;
 use charter_kernel::unit::{Guard, Key, Taken, Unit, Write};
-use charter_tenancy::directory::profile_revoked;
 use charter_tenancy::stored;
 use serde_json::{Value, json};
 
@@ -113,8 +112,12 @@ pub(super) async fn run_approved(
     }
     let settling = Settling::begin(app, key, &row, By::Approval(run.clone()));
     let mut admitted = owner::admit(app, &Work::of(&record)).await?;
-    // Its row has no lease that a cancellation could take away: whoever cancels it changes the row.
-    admitted.require([Guard::Version { key: key.clone(), version: Some(row.version) }]);
+    // Its row has no lease that a cancellation could take away: whoever cancels it changes the row,
+    // and its state, which is a fence like a lease.
+    admitted.require([
+        Guard::Version { key: key.clone(), version: Some(row.version) },
+        Guard::Entry { key: key.clone(), field: "state".into(), value: record.state.clone() },
+    ]);
     let origin = Some(Origin::Approved(run.clone()));
     match react(app, &settling, &record, admitted, origin).await {
         Outcome::Answered(_)
@@ -122,7 +125,7 @@ pub(super) async fn run_approved(
         | Outcome::Trapped { .. }
         | Outcome::Deadline
         | Outcome::OutOfMemory => Ok(()),
-        Outcome::Inactive => Err(profile_revoked()),
+        // Inactive too: the next look says which of its guards does not hold.
         _ => Err(Refusal::overloaded(1)),
     }
 }

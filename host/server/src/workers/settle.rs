@@ -5,13 +5,15 @@
 //! never settles what another has taken up.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use charter_engine::job::{JobRecord, NEVER, jobs};
 use charter_engine::{Answer, AnswerBody, Claiming, Ending, EndingResult, Finish};
 use charter_governance::approvals::{Content, Run};
 use charter_kernel::refusal::{Code, EFFECT_WITHOUT_RECORD, Refusal};
-use charter_kernel::unit::{Draft, Guard, Key, Row, Unit, Write};
-use charter_store::{Store, Txn};
+use charter_kernel::unit::{Draft, Guard, Key, Rejection, Row, Unit, Write};
+use charter_store::{CommitError, Store, Txn};
+use charter_tenancy::stored;
 use futures::future::BoxFuture;
 use serde_json::Value;
 
@@ -19,6 +21,8 @@ use crate::app::App;
 
 /// Wait before the second attempt; doubled with each further one.
 const BACKOFF_MS: u64 = 1_000;
+/// Waits between the looks at a job's row at the end of its run, in milliseconds: ten seconds in all.
+const READ_WAIT_MS: [u64; 7] = [100, 200, 500, 1_000, 2_000, 3_000, 3_200];
 
 /// The row of a run, for its commit.
 pub(super) struct Settling {
@@ -46,16 +50,20 @@ enum Ended<'a> {
 }
 
 impl Finish for Settling {
-    fn finish<'a>(&'a self, txn: &'a mut Txn, ending: Ending<'a>) -> BoxFuture<'a, ()> {
+    fn finish<'a>(
+        &'a self,
+        txn: &'a mut Txn,
+        ending: Ending<'a>,
+    ) -> BoxFuture<'a, Result<(), CommitError>> {
         Box::pin(async move {
             let ended = match ending.result {
                 EndingResult::Answered(answer) => Ended::Answered(result(answer)),
                 // Nobody waits for a job, so that nobody can leave; what waits for people is parked
                 // already.
-                EndingResult::ClientGone | EndingResult::Pending { .. } => return,
+                EndingResult::ClientGone | EndingResult::Pending { .. } => return Ok(()),
                 _ => Ended::Failed(ending),
             };
-            self.settle(txn, ended).await;
+            self.settle(txn, ended).await
         })
     }
 }
@@ -81,6 +89,12 @@ fn failure(result: EndingResult<'_>, acted: bool) -> Value {
         }
         _ => failed("The component used more memory than it may.").to_rest(),
     }
+}
+
+/// The end of a run cannot be written: so nothing of its unit is committed.
+fn unsettled(refusal: Refusal) -> CommitError {
+    tracing::error!(message = refusal.message, "the end of a job's run cannot be written");
+    CommitError::Failed
 }
 
 /// The answer of a job, as its record keeps it.
@@ -132,8 +146,9 @@ impl Settling {
     /// Settles it without a run.
     pub(super) async fn end(&self, ended: Result<Value, Value>) {
         let mut txn = self.store.begin("");
-        self.settle(&mut txn, ended.map_or_else(Ended::Never, Ended::Answered)).await;
-        self.commit(txn.into_unit()).await;
+        if self.settle(&mut txn, ended.map_or_else(Ended::Never, Ended::Answered)).await.is_ok() {
+            self.commit(txn.into_unit()).await;
+        }
     }
 
     /// The run never began: it does not count.
@@ -160,19 +175,19 @@ impl Settling {
     }
 
     /// Writes how the run ended, under its fence.
-    async fn settle(&self, txn: &mut Txn, ended: Ended<'_>) {
-        let Some((row, mut record)) = self.read(txn).await else { return };
+    async fn settle(&self, txn: &mut Txn, ended: Ended<'_>) -> Result<(), CommitError> {
+        let Some((row, mut record)) = self.read(txn).await? else {
+            // The guest has cancelled the very job that runs, or somebody has removed it.
+            txn.guard(self.fence());
+            return Ok(());
+        };
+        record.acted |= matches!(ended, Ended::Failed(ending) if ending.dispatched);
         if let Some(over) = record.outcome() {
-            // Somebody has ended it meanwhile: so it stays, and so ends the approval.
-            return match (&self.by, over) {
-                (By::Approval(run), Err(error)) => run.end(txn, Err(error)).await,
-                _ => txn.guard(self.fence()),
-            };
+            return self.settle_over(txn, ended, record.acted, over).await;
         }
         let now = self.store.now();
         let again = !matches!(ended, Ended::Answered(_)) && self.attempt < record.attempts_max;
         record.note_run(self.attempt);
-        record.acted |= matches!(ended, Ended::Failed(ending) if ending.dispatched);
         // The end of an approved run is told, whatever follows.
         let acted = record.acted && (!again || matches!(self.by, By::Approval(_)));
         let ended = match ended {
@@ -187,7 +202,8 @@ impl Settling {
                 let answer = ended.as_ref().ok().filter(|result| !result.is_null());
                 let answer = answer.map(Value::to_string).unwrap_or_default();
                 let content = Content::Whole(answer.as_bytes());
-                run.end(txn, ended.as_ref().map(|_| (200, content)).map_err(Value::clone)).await;
+                let told = ended.as_ref().map(|_| (200, content)).map_err(Value::clone);
+                run.end(txn, told).await.map_err(unsettled)?;
             }
         }
         match ended {
@@ -211,32 +227,55 @@ impl Settling {
                 Draft { user: row.user, body, index, unique: row.unique, lease, ..Draft::default() }
             }),
         };
-        let Ok(draft) = draft else { return };
-        if let Err(error) = txn.replace(self.key.clone(), draft, None).await {
-            tracing::error!(
-                error = &error as &dyn std::error::Error,
-                "a job cannot be settled; it runs again"
-            );
+        let draft = draft.map_err(|_| unsettled(Refusal::internal()))?;
+        let replaced = txn.replace(self.key.clone(), draft, None).await;
+        replaced.map(drop).map_err(|error| unsettled(stored::breaking(error)))
+    }
+
+    /// Somebody has ended it meanwhile: so it stays. An approved run that had acted by then says so,
+    /// since nobody is told that nothing was done.
+    async fn settle_over(
+        &self,
+        txn: &mut Txn,
+        ended: Ended<'_>,
+        acted: bool,
+        over: Result<Value, Value>,
+    ) -> Result<(), CommitError> {
+        let told = match (ended, over) {
+            (Ended::Failed(ending), Err(_)) if acted => failure(ending.result, true),
+            (Ended::Failed(_) | Ended::Never(_), Err(error)) => error,
+            (Ended::Answered(_), _) | (_, Ok(_)) => {
+                return Err(Rejection::Conflict { keys: vec![self.key.clone()] }.into());
+            }
+        };
+        match &self.by {
+            By::Approval(run) => run.end(txn, Err(told)).await.map_err(unsettled),
+            By::Lease(_) => {
+                txn.guard(self.fence());
+                Ok(())
+            }
         }
     }
 
-    /// The row as it is now. Nothing where the guest cancelled the very job that runs, or where it
-    /// cannot be read: then nothing is committed by a run that no longer holds its job.
-    async fn read(&self, txn: &mut Txn) -> Option<(Row, JobRecord)> {
-        match txn.get(&self.key).await {
-            Ok(row) => {
-                let row = row?;
-                if let Ok(record) = serde_json::from_str(&row.body) {
-                    return Some((row, record));
+    /// The row as it is now. A database that does not answer is asked again for a while: the commit
+    /// waits for it too, and the end of a run must be a part of that.
+    async fn read(&self, txn: &mut Txn) -> Result<Option<(Row, JobRecord)>, CommitError> {
+        let mut wait_ms = READ_WAIT_MS.into_iter();
+        loop {
+            let error = match txn.get(&self.key).await {
+                Ok(None) => return Ok(None),
+                Ok(Some(row)) => {
+                    let record = serde_json::from_str(&row.body)
+                        .map_err(|_| unsettled(Refusal::internal()))?;
+                    return Ok(Some((row, record)));
                 }
-            }
-            Err(error) => tracing::error!(
-                error = &error as &dyn std::error::Error,
-                "a job cannot be read to be settled; it runs again"
-            ),
+                Err(error) => error,
+            };
+            let Some(wait_ms) = wait_ms.next() else {
+                return Err(unsettled(stored::reading(error)));
+            };
+            tokio::time::sleep(Duration::from_millis(wait_ms)).await;
         }
-        txn.guard(self.fence());
-        None
     }
 
     fn backoff(&self) -> i64 {
