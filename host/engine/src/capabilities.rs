@@ -42,7 +42,7 @@ impl crate::bindings::charter::primitive::types::Host for State {}
 #[cfg(test)]
 mod tests {
     use crate::bindings::charter::primitive::{answering, blobs, dns, mail, types};
-    use crate::call::bed::{Bed, user};
+    use crate::run::bed::{Bed, user};
     use crate::state::State;
 
     /// The code of a failure, and the one thing that it says is missing.

@@ -15,13 +15,14 @@ use wasmtime::component::Linker;
 
 use crate::admission::Admission;
 use crate::answer::Outcome;
-use crate::call::{Call, run};
+use crate::call::Call;
 use crate::component::Component;
 use crate::config::{EngineConfig, EngineError};
 use crate::egress::Egress;
 use crate::fairness::Fairness;
 use crate::host::Host;
 use crate::load::{self, cache::CodeCache};
+use crate::run;
 use crate::sandbox;
 use crate::shared::Shared;
 use crate::stats::Stats;

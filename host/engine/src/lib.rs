@@ -27,6 +27,7 @@ mod limiter;
 mod load;
 mod lobby;
 mod outbound;
+mod run;
 mod sandbox;
 mod shared;
 mod state;

@@ -18,12 +18,12 @@ use wasmtime_wasi::{WasiCtx, WasiCtxView, WasiView};
 use wasmtime_wasi_http::{WasiHttpCtx, WasiHttpCtxView, WasiHttpView};
 
 use crate::backlog::AttemptCount;
-use crate::call::permits::{Permitted, Untaken};
 use crate::call::{Call, Entry};
 use crate::capabilities::rates::RateRecord;
 use crate::component::Component;
 use crate::limiter::Limiter;
 use crate::outbound::Outbounds;
+use crate::run::permits::{Permitted, Untaken};
 use crate::shared::Shared;
 use crate::wasi::{self, Printed};
 

@@ -11,8 +11,8 @@ use http_body_util::Full;
 
 use super::*;
 use crate::call::Claiming;
-use crate::call::bed::{Bed, user};
 use crate::egress::Egress;
+use crate::run::bed::{Bed, user};
 use crate::state::Abort;
 
 /// A way out that notes what leaves, and answers as it is told to.

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::call::Call;
-use crate::call::bed::{Bed, handle, user};
+use crate::run::bed::{Bed, handle, user};
 
 fn conflict() -> Abort {
     Abort::Conflict(Vec::new())

@@ -18,12 +18,13 @@ use serde_json::{Map, Value, json};
 use tokio_util::sync::CancellationToken;
 use wasmtime::component::{Component as Code, Linker};
 
-use super::{Call, Ending, EndingResult, Entry, Finish, Request, unit};
+use super::unit;
 use crate::admission::Admission;
 use crate::answer::Answer;
 use crate::bindings::PrimitivePre;
 use crate::bindings::charter::primitive::governance::Proposal;
 use crate::bindings::charter::primitive::types;
+use crate::call::{Call, Ending, EndingResult, Entry, Finish, Request};
 use crate::component::{CollectionPlan, Component, classes};
 use crate::config::EngineConfig;
 use crate::failure::rule;

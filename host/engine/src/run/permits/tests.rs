@@ -7,7 +7,7 @@ use charter_kernel::unit::{Guard, Key, Reach, Refused, Space};
 
 use super::*;
 use crate::bindings::charter::primitive::governance::{Host as _, HostPermit as _};
-use crate::call::bed::{Bed, proposal, user};
+use crate::run::bed::{Bed, proposal, user};
 use crate::state::State;
 
 fn parts(guest: &mut State) -> (Arc<Shared>, Arc<Call>, Arc<Marks>) {

@@ -16,8 +16,7 @@ use charter_store::{Changed, Ticket};
 use futures::FutureExt as _;
 use tracing::Instrument as _;
 
-use super::attempt::{self, Ended};
-use super::{permits, unit};
+use self::attempt::Ended;
 use crate::admission::{Tenant, Wish};
 use crate::answer::Outcome;
 use crate::call::{Call, EndingResult, Entry};
@@ -26,6 +25,14 @@ use crate::failure::rule;
 use crate::shared::Shared;
 use crate::state::{Abort, Story, TakeRecord};
 use crate::stats::{OutcomeClass, PrimitiveStats};
+
+mod attempt;
+#[cfg(test)]
+pub(crate) mod bed;
+pub(crate) mod permits;
+mod unit;
+pub(crate) mod waiting;
+mod wit;
 
 /// Shortest sleep of a waiting call: a guest that names a moment in the past again and again does
 /// not spin.
