@@ -32,6 +32,7 @@ mod sandbox;
 mod shared;
 mod state;
 pub mod stats;
+mod story;
 mod wasi;
 
 pub use answer::{Answer, AnswerBody, Outcome};

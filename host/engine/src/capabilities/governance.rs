@@ -2,7 +2,7 @@
 //!
 //! The server decides and takes the hold at once; here a proposal gets its place in the request, so
 //! that a re-run is given the same permit, and a permit's end is noted, so that it becomes part of
-//! the request's own commit ([`crate::run::permits`]).
+//! the request's own commit ([`crate::story::permits`]).
 
 use std::sync::Arc;
 
@@ -25,9 +25,10 @@ use crate::failure::{
 };
 use crate::handles::Permit;
 use crate::leave::{Granted, Leave, Proposal, Ungranted, caps_space, own_scope};
-use crate::run::permits::{Permitted, Untaken, Wish};
 use crate::run::waiting::Waiting;
-use crate::state::{Abort, State, Work};
+use crate::state::{State, Work};
+use crate::story::Abort;
+use crate::story::permits::{Permitted, Untaken, Wish};
 
 /// Regulated actions of one request, and holds that it settles between two commits.
 const PERMITS_MAX: usize = 100;

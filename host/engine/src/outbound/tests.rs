@@ -13,7 +13,7 @@ use super::*;
 use crate::call::Claiming;
 use crate::egress::Egress;
 use crate::run::bed::{Bed, user};
-use crate::state::Abort;
+use crate::story::Abort;
 
 /// A way out that notes what leaves, and answers as it is told to.
 #[derive(Default)]

@@ -35,8 +35,9 @@ use crate::load::Turns;
 use crate::outbound::Outbounds;
 use crate::sandbox::{self, Mode};
 use crate::shared::Shared;
-use crate::state::{Abort, State, Story, Work};
+use crate::state::{State, Work};
 use crate::stats::Stats;
+use crate::story::{Abort, Story};
 use crate::wasi::Printed;
 
 mod desk;
