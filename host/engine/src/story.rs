@@ -1,8 +1,8 @@
 //! The story of one request: what its attempts were given and have done, as the next one must know
 //! it.
 //!
-//! Lives as long as the request, and is handed from attempt to attempt. Knows no guest: who runs one
-//! writes here what became of it.
+//! Lives as long as the request, and is handed from attempt to attempt. Knows no guest and no call:
+//! the loop and the capabilities write here what became of them.
 
 use std::sync::Arc;
 

@@ -1,8 +1,8 @@
 //! The taking of holds that were put off: before anything leaves the host, or is committed apart
 //! from the request.
 //!
-//! Where a cap then refuses, the guest is run again and its holds are taken when it asks for them,
-//! so that it hears the refusal.
+//! A cap may refuse them then: the guest is run again, and its holds are taken when it asks for
+//! them, so that it hears the refusal.
 
 use crate::bindings::charter::primitive::types::Failure;
 use crate::call::Call;

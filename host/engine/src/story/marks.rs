@@ -1,4 +1,4 @@
-//! The marks of one attempt: what it has done that is not undone by running its guest again, what is
+//! The marks of one attempt: what it has done that no further run of its guest undoes, what is
 //! being committed for it, and why it is over.
 //!
 //! Shared with the requests in flight to the outside. The end of an attempt waits for the commits

@@ -1,5 +1,5 @@
-//! The amounts that a request took from rates of its primitive, and their way back where it comes to
-//! nothing.
+//! The amounts that a request took from rates of its primitive, and their way back where the
+//! request comes to nothing.
 
 use charter_kernel::governance::rate::Rate;
 use charter_kernel::refusal::Failure as Refusal;
