@@ -1,7 +1,7 @@
 //! One call of a component, as the pipeline or a worker asks for it.
 //!
 //! Holds the proof of scope and what the commit must still find true. The loop that runs it is in
-//! `call/`.
+//! `run.rs`.
 
 use std::sync::Arc;
 
@@ -15,15 +15,6 @@ use charter_store::{CommitError, Txn};
 use futures::future::BoxFuture;
 use serde_json::{Map, Value};
 use tokio_util::sync::CancellationToken;
-
-mod attempt;
-#[cfg(test)]
-pub(crate) mod bed;
-pub(crate) mod permits;
-pub(crate) mod run;
-mod unit;
-pub(crate) mod waiting;
-mod wit;
 
 use crate::answer::Answer;
 use crate::hook::SIGNAL;
@@ -214,7 +205,7 @@ mod tests {
     use charter_kernel::scope::{Actor, Principal};
 
     use super::*;
-    use crate::call::bed::{Bed, handle, scope, user};
+    use crate::run::bed::{Bed, handle, scope, user};
 
     #[tokio::test]
     async fn a_call_holds_the_bytes_of_all_that_was_sent_with_it() {

@@ -24,7 +24,7 @@ mod log;
 mod mail;
 mod names;
 mod primitives;
-pub(crate) mod rates;
+mod rates;
 mod secrets;
 mod settings;
 mod streams;
@@ -42,7 +42,7 @@ impl crate::bindings::charter::primitive::types::Host for State {}
 #[cfg(test)]
 mod tests {
     use crate::bindings::charter::primitive::{answering, blobs, dns, mail, types};
-    use crate::call::bed::{Bed, user};
+    use crate::run::bed::{Bed, user};
     use crate::state::State;
 
     /// The code of a failure, and the one thing that it says is missing.
@@ -92,7 +92,7 @@ mod tests {
         use crate::bindings::charter::primitive::{documents, ledger, streams};
         let bed = Bed::new().await;
         let mut guest = bed.attempt(bed.call(user(3)));
-        guest.work().unwrap().story.marks.abort(crate::state::Abort::Inactive);
+        guest.work().unwrap().story.marks.abort(crate::story::Abort::Inactive);
         let word = |said: Result<(), types::Failure>| said.unwrap_err().code;
         let guest = &mut guest;
         for code in [

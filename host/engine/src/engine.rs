@@ -15,13 +15,16 @@ use wasmtime::component::Linker;
 
 use crate::admission::Admission;
 use crate::answer::Outcome;
-use crate::call::{Call, run};
+use crate::cache::CodeCache;
+use crate::call::Call;
+use crate::compilations::Turns;
 use crate::component::Component;
 use crate::config::{EngineConfig, EngineError};
 use crate::egress::Egress;
 use crate::fairness::Fairness;
 use crate::host::Host;
-use crate::load::{self, cache::CodeCache};
+use crate::load;
+use crate::run;
 use crate::sandbox;
 use crate::shared::Shared;
 use crate::stats::Stats;
@@ -65,7 +68,7 @@ impl Engine {
         sandbox::tick(&wasmtime).map_err(|error| EngineError::Sandbox(error.into()))?;
         let shared = Shared {
             admission: Admission::new(config.admission.clone()),
-            compilations: load::Turns::new(config.compilations_max),
+            compilations: Turns::new(config.compilations_max),
             config,
             store,
             clock,

@@ -20,14 +20,11 @@ use crate::component::{self, CollectionPlan, Component};
 use crate::sandbox::{FIT, Mode, TABLE_ELEMENTS_MAX};
 use crate::shared::Shared;
 
-pub(crate) mod cache;
 mod compile;
 mod describe;
 mod fit;
 mod types;
 mod weigh;
-
-pub(crate) use compile::Turns;
 
 pub(crate) use describe::{HANDLES_MAX, HOSTCALL_FUEL};
 

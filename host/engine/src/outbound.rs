@@ -16,7 +16,7 @@ use crate::call::Call;
 use crate::component::Component;
 use crate::egress::{EgressBody, EgressError, Outbound, Target};
 use crate::shared::Shared;
-use crate::state::Marks;
+use crate::story::Marks;
 
 /// The way of a guest's outbound requests.
 pub(crate) struct Outbounds(Option<Arc<Permit>>);

@@ -13,13 +13,13 @@ use wasmtime::component::Linker;
 
 use crate::admission::Admission;
 use crate::backlog::Backlog;
+use crate::cache::CodeCache;
+use crate::compilations::Turns;
 use crate::config::EngineConfig;
 use crate::egress::Egress;
 use crate::failure::failure;
 use crate::fairness::Fairness;
 use crate::host::Host;
-use crate::load::Turns;
-use crate::load::cache::CodeCache;
 use crate::sandbox::Mode;
 use crate::state::State;
 use crate::stats::Stats;

@@ -2,7 +2,7 @@
 //!
 //! The server decides and takes the hold at once; here a proposal gets its place in the request, so
 //! that a re-run is given the same permit, and a permit's end is noted, so that it becomes part of
-//! the request's own commit ([`crate::call::permits`]).
+//! the request's own commit ([`crate::story::permits`]).
 
 use std::sync::Arc;
 
@@ -20,14 +20,15 @@ use wasmtime::component::Resource;
 use super::events::json as parsed;
 use crate::bindings::charter::primitive::governance::{Host, HostPermit, Proposal as Proposed};
 use crate::bindings::charter::primitive::types::Failure;
-use crate::call::permits::{Permitted, Untaken, Wish};
-use crate::call::waiting::Waiting;
 use crate::failure::{
     failure, invalid, not_configured, not_found, undeclared, unread, write_failure,
 };
 use crate::handles::Permit;
 use crate::leave::{Granted, Leave, Proposal, Ungranted, caps_space, own_scope};
-use crate::state::{Abort, State, Work};
+use crate::run::waiting::Waiting;
+use crate::state::{State, Work};
+use crate::story::Abort;
+use crate::story::permits::{Permitted, Untaken, Wish};
 
 /// Regulated actions of one request, and holds that it settles between two commits.
 const PERMITS_MAX: usize = 100;

@@ -16,7 +16,8 @@ use crate::bindings::charter::primitive::leases::{Host, Leased, Standing};
 use crate::bindings::charter::primitive::types::Failure;
 use crate::component::CollectionPlan;
 use crate::failure::{undeclared, unread};
-use crate::state::{State, TakeRecord, Work};
+use crate::state::{State, Work};
+use crate::story::TakeRecord;
 
 /// Documents that one call hands out.
 const TAKEN_MAX: u32 = 100;

@@ -42,8 +42,8 @@ impl Host for State {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::call::bed::{Bed, long, user};
     use crate::config::EngineConfig;
+    use crate::run::bed::{Bed, long, user};
 
     #[tokio::test]
     async fn a_call_logs_so_many_bytes_names_and_values_among_them_and_then_nothing() {

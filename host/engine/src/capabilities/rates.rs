@@ -1,73 +1,21 @@
 //! Rates of a primitive's own: taken at once, because what they bound may leave the host in the
 //! same request, and given back where the request comes to nothing.
 
-use charter_kernel::governance::rate::{AMOUNT_MAX, PER_SECONDS_MAX, Rate};
+use charter_kernel::governance::rate::{AMOUNT_MAX, PER_SECONDS_MAX};
 use charter_kernel::manifest::CollectionReach;
 use charter_kernel::refusal::Failure as Refusal;
-use charter_kernel::unit::{Draft, Key, Space};
-use charter_store::{Store, TransactError, Txn, WriteError};
+use charter_kernel::unit::{Key, Space};
+use charter_store::{TransactError, Txn};
 
 use crate::bindings::charter::primitive::types::Failure;
-use crate::failure::{failure, invalid, undeclared, unread, write_failure};
+use crate::failure::{failure, invalid, undeclared};
 use crate::state::Work;
+use crate::story::rates::{RateRecord, change};
 
 /// Rates that one request takes from.
 const TAKEN_MAX: usize = 20;
 /// Bytes of a rate's name.
 const NAME_BYTES_MAX: usize = 100;
-
-/// The amount that one request took of a rate, by its place in the request.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct RateRecord {
-    key: Key,
-    amount: u32,
-    per_seconds: u32,
-    /// The attempt that asked for it last; `u32::MAX` once it is part of what is committed.
-    pub(crate) attempt: u32,
-}
-
-fn read(row: Option<&str>) -> Result<Rate, Refusal> {
-    let unreadable = |_| failure("internal_error", "the rate cannot be read");
-    row.map_or(Ok(Rate::default()), |body| serde_json::from_str(body).map_err(unreadable))
-}
-
-async fn change(
-    txn: &mut Txn,
-    key: &Key,
-    with: impl FnOnce(&mut Rate) -> Result<(), Refusal>,
-) -> Result<(), Refusal> {
-    let row = txn.get(key).await.map_err(|error| unread(&error))?;
-    let mut rate = read(row.as_ref().map(|row| row.body.as_str()))?;
-    with(&mut rate)?;
-    let body = serde_json::to_string(&rate)
-        .map_err(|_| failure("internal_error", "the rate cannot be written"))?;
-    let written: Result<_, WriteError> =
-        txn.put(key.clone(), Draft { body, ..Draft::default() }).await;
-    written.map(drop).map_err(|error| write_failure(&error))
-}
-
-impl RateRecord {
-    /// Gives it back. An amount that cannot be given back counts until its window ends.
-    pub(crate) async fn give_back(self, store: &Store, organization: &str) {
-        let key = self.key;
-        let given = store
-            .transact(organization, async |txn: &mut Txn| {
-                change(txn, &key, |rate| {
-                    rate.give_back();
-                    Ok(())
-                })
-                .await
-            })
-            .await;
-        if given.is_err() {
-            tracing::warn!(
-                organization,
-                rate = key.id,
-                "a rate could not be given back; it counts until its time is over"
-            );
-        }
-    }
-}
 
 impl Work {
     /// Takes one from a rate, unless this place of the request has it from before.

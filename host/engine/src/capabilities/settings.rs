@@ -40,7 +40,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::call::bed::{Bed, user};
+    use crate::run::bed::{Bed, user};
 
     #[tokio::test]
     async fn a_setting_is_declared_and_has_its_default_until_it_is_set() {

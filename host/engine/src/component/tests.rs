@@ -5,7 +5,7 @@ use charter_kernel::scope::{Actor, ActorKind, Principal};
 use serde_json::json;
 
 use super::*;
-use crate::call::bed::{Bed, alone, key, scope, shop, user};
+use crate::run::bed::{Bed, alone, key, scope, shop, user};
 
 #[tokio::test]
 async fn an_operation_that_nobody_declared_takes_the_power_to_change() {

@@ -11,34 +11,12 @@ use wasmtime::Engine;
 use wasmtime::component::Component as Code;
 
 use super::weigh::Weight;
-
-/// Small components compiled, and components looked at, at once.
-const SMALL_MAX: usize = 2;
-
-/// The turns of compilations.
-#[derive(Debug)]
-pub(crate) struct Turns {
-    large: Arc<Semaphore>,
-    small: Arc<Semaphore>,
-}
+use crate::compilations::Turns;
 
 impl Turns {
-    /// Turns for so many large components at once.
-    pub(crate) fn new(large: usize) -> Self {
-        Self {
-            large: Arc::new(Semaphore::new(large.max(1))),
-            small: Arc::new(Semaphore::new(SMALL_MAX)),
-        }
-    }
-
     /// The semaphore that a component of this weight waits for.
     pub(super) fn of(&self, weight: Weight) -> Arc<Semaphore> {
         if weight.is_small() { self.small.clone() } else { self.large.clone() }
-    }
-
-    /// The turns of looking at a component.
-    pub(super) fn looking(&self) -> Arc<Semaphore> {
-        self.small.clone()
     }
 }
 
@@ -62,6 +40,7 @@ pub(super) fn compile(engine: &Engine, wasm: &[u8]) -> wasmtime::Result<Code> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::compilations::SMALL_MAX;
 
     #[test]
     fn small_components_and_looks_have_turns_beside_the_large_ones() {

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use serde_json::json;
 
 use super::*;
-use crate::call::bed::Bed;
 use crate::config::EngineConfig;
+use crate::run::bed::Bed;
 
 #[test]
 fn a_component_is_known_by_the_digest_of_its_bytes() {

@@ -11,9 +11,9 @@ use http_body_util::Full;
 
 use super::*;
 use crate::call::Claiming;
-use crate::call::bed::{Bed, user};
 use crate::egress::Egress;
-use crate::state::Abort;
+use crate::run::bed::{Bed, user};
+use crate::story::Abort;
 
 /// A way out that notes what leaves, and answers as it is told to.
 #[derive(Default)]

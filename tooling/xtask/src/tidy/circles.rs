@@ -1,8 +1,7 @@
 //! Files that import each other in a circle, and folders that import upwards.
 //!
 //! A reader of one file of a circle has to read them all, so circles stay small: at most
-//! [`FILES_MAX`] files of a crate, and no folder within one. The crates that are not there yet
-//! stand in [`CEILINGS`] with the most that they may have; the figures only ever go down.
+//! [`FILES_MAX`] files of a crate, and no folder within one.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,9 +11,6 @@ use crate::workspace::Workspace;
 
 /// The largest circle of files that a crate may have.
 const FILES_MAX: usize = 12;
-
-/// The ceilings of single crates meanwhile: files of their largest circle, and folders in a circle.
-const CEILINGS: [(&str, usize, usize); 1] = [("charter-engine", FILES_MAX, 7)];
 
 /// The circles of one crate.
 #[derive(Debug)]
@@ -54,9 +50,6 @@ pub(super) fn all(workspace: &Workspace, files: &Files) -> Vec<Circles> {
 
 impl Circles {
     fn faults(&self) -> Vec<String> {
-        let ceiling = CEILINGS.iter().find(|(package, ..)| *package == self.package);
-        let (files, folders) =
-            ceiling.map_or((FILES_MAX, 0), |(_, files, folders)| (*files, *folders));
         let fault = |found: &[String], max: usize, kind: &str, way_out: &str| {
             (found.len() > max).then(|| {
                 let (package, names) = (&self.package, found.join(", "));
@@ -68,9 +61,9 @@ impl Circles {
         };
         let way_out = "move what several need into a file that imports none of them";
         let upwards = "a folder imports only what lies below it";
-        fault(&self.files, files, "files", way_out)
+        fault(&self.files, FILES_MAX, "files", way_out)
             .into_iter()
-            .chain(fault(&self.folders, folders, "folders", upwards))
+            .chain(fault(&self.folders, 0, "folders", upwards))
             .collect()
     }
 }
@@ -165,18 +158,24 @@ mod tests {
     }
 
     #[test]
-    fn a_crate_above_its_ceiling_is_told_what_to_do() {
-        let circle = |package: &str, files: usize| Circles {
-            package: package.into(),
+    fn a_crate_with_a_large_circle_is_told_what_to_do() {
+        let circle = |files: usize| Circles {
+            package: "charter-store".into(),
             files: vec!["x".into(); files],
             folders: Vec::new(),
         };
-        assert!(circle("charter-store", FILES_MAX).faults().is_empty());
-        let faults = circle("charter-store", FILES_MAX + 1).faults();
+        assert!(circle(FILES_MAX).faults().is_empty());
+        let faults = circle(FILES_MAX + 1).faults();
         assert_eq!(faults.len(), 1);
         assert!(faults[0].contains("at most 12") && faults[0].contains("move what several need"));
-        let (package, files, _) = CEILINGS[0];
-        assert!(circle(package, files).faults().is_empty());
-        assert_eq!(circle(package, files + 1).faults().len(), 1);
+    }
+
+    #[test]
+    fn a_folder_in_a_circle_of_any_size_is_told_of() {
+        let folders = vec!["a".to_owned(), "b".to_owned()];
+        let circle = Circles { package: "charter-store".into(), files: Vec::new(), folders };
+        let faults = circle.faults();
+        assert_eq!(faults.len(), 1);
+        assert!(faults[0].contains("a folder imports only what lies below it (a, b)"));
     }
 }

@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::*;
 use crate::call::Call;
-use crate::call::bed::{Bed, alone, handle, key, long, scope, user};
+use crate::run::bed::{Bed, alone, handle, key, long, scope, user};
 
 async fn insert(bed: &Bed, by: &Scope, collection: &str, body: &str) -> Result<String, String> {
     let (collection, body) = (collection.to_owned(), body.to_owned());

@@ -4,7 +4,7 @@ use charter_kernel::unit::FactKind;
 use serde_json::json;
 
 use super::*;
-use crate::call::bed::{Bed, long, shop, user};
+use crate::run::bed::{Bed, long, shop, user};
 
 async fn audit(bed: &Bed, action: &str, kind: &str) -> Result<(), String> {
     let (action, kind) = (action.to_owned(), kind.to_owned());

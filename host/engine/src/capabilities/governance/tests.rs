@@ -9,8 +9,8 @@ use charter_kernel::scope::{Actor, ActorKind, Principal, Scope};
 use charter_kernel::time::Clock as _;
 
 use super::*;
-use crate::call::bed::{Bed, handle, id, key, long, proposal, scope, shop, user};
 use crate::call::{Call, Entry, Signal};
+use crate::run::bed::{Bed, handle, id, key, long, proposal, scope, shop, user};
 
 /// The same handle once more: the guest keeps it, and names it with each call.
 fn again(permit: &Resource<Permit>) -> Resource<Permit> {

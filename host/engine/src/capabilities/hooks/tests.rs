@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::*;
 use crate::bindings::charter::primitive::documents::Host as _;
-use crate::call::bed::{Bed, alone, key, long, scope, shop, user};
+use crate::run::bed::{Bed, alone, key, long, scope, shop, user};
 
 async fn document(bed: &Bed, by: &Scope, collection: &str) -> String {
     let insert = async |guest: &mut State| guest.insert(collection.into(), "{}".into(), None).await;

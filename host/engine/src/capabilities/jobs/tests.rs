@@ -7,8 +7,8 @@ use serde_json::json;
 
 use super::*;
 use crate::call::Call;
-use crate::call::bed::{Bed, handle, key, long, scope, shop, user};
 use crate::config::EngineConfig;
+use crate::run::bed::{Bed, handle, key, long, scope, shop, user};
 
 fn job(name: &str) -> Job {
     Job {

@@ -7,7 +7,7 @@ use charter_kernel::time::Clock as _;
 
 use super::*;
 use crate::bindings::charter::primitive::documents::Host as _;
-use crate::call::bed::{Bed, key, long, scope, user};
+use crate::run::bed::{Bed, key, long, scope, user};
 
 /// Puts items of a group there, due at a moment where one is named.
 async fn fill(bed: &Bed, by: &Scope, items: usize, due_at: Option<i64>) {

@@ -9,8 +9,8 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::call::Call;
-use crate::call::bed::{Bed, handle, id, key, long, proposal, scope, shop, user};
 use crate::config::EngineConfig;
+use crate::run::bed::{Bed, handle, id, key, long, proposal, scope, shop, user};
 
 /// One thing that a guest does with accounts.
 #[derive(Clone, Copy, Debug)]

@@ -5,8 +5,8 @@ use charter_store::Query;
 
 use super::*;
 use crate::bindings::charter::primitive::documents::Host as _;
-use crate::call::bed::{Bed, long, shop, user};
 use crate::job::{JobRecord, jobs};
+use crate::run::bed::{Bed, long, shop, user};
 
 /// A note of a user's.
 async fn note(bed: &Bed, by: &Scope) -> String {

@@ -7,7 +7,7 @@ use charter_kernel::unit::{Guard, Key, Reach, Space};
 
 use super::*;
 use crate::call::Call;
-use crate::call::bed::{Bed, alone, handle, key, scope, user};
+use crate::run::bed::{Bed, alone, handle, key, scope, user};
 
 async fn nest(guest: &mut State, operation: &str, key: Option<&str>) -> Result<Reply, Failure> {
     let key = key.map(str::to_owned);

@@ -6,7 +6,7 @@ use charter_kernel::scope::Scope;
 
 use super::*;
 use crate::bindings::charter::primitive::governance::Host as _;
-use crate::call::bed::{Bed, key, long, scope, user};
+use crate::run::bed::{Bed, key, long, scope, user};
 use crate::state::State;
 
 async fn take(

@@ -6,8 +6,8 @@ use ed25519_dalek::{Signature, VerifyingKey};
 
 use super::*;
 use crate::call::Call;
-use crate::call::bed::{Bed, alone, handle, key, long, scope, shop, user};
 use crate::config::EngineConfig;
+use crate::run::bed::{Bed, alone, handle, key, long, scope, shop, user};
 
 async fn put(bed: &Bed, by: &Scope, name: &str, value: &[u8]) -> Result<(), String> {
     let (name, value) = (name.to_owned(), value.to_vec());

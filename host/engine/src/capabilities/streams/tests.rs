@@ -4,8 +4,8 @@ use charter_kernel::role::Role;
 use charter_kernel::scope::{Actor, ActorKind, Principal, Scope};
 
 use super::*;
-use crate::call::bed::{Bed, alone, key, long, scope, shop, user};
 use crate::limiter::Limiter;
+use crate::run::bed::{Bed, alone, key, long, scope, shop, user};
 
 async fn append(bed: &Bed, by: &Scope, log: &str, payload: &str) -> Result<(), String> {
     let (log, payload) = (log.to_owned(), payload.to_owned());

@@ -5,7 +5,7 @@ use charter_kernel::unit::{Claim, Draft, Reach, Space, Write};
 
 use super::*;
 use crate::call::Claiming;
-use crate::call::bed::{Bed, user};
+use crate::run::bed::{Bed, user};
 use crate::state::State;
 
 fn row(id: &str) -> Key {

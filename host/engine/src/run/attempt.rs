@@ -28,7 +28,8 @@ use crate::load::{HANDLES_MAX, HOSTCALL_FUEL};
 use crate::outbound::{Outbounds, Permit};
 use crate::sandbox::EPOCH;
 use crate::shared::Shared;
-use crate::state::{Abort, Marks, State, Story, Work};
+use crate::state::{State, Work};
+use crate::story::{Abort, Marks, Story};
 use crate::wasi::Printed;
 
 /// The setting in which an attempt runs.

@@ -16,16 +16,24 @@ use charter_store::{Changed, Ticket};
 use futures::FutureExt as _;
 use tracing::Instrument as _;
 
-use super::attempt::{self, Ended};
-use super::{permits, unit};
 use crate::admission::{Tenant, Wish};
 use crate::answer::Outcome;
 use crate::call::{Call, EndingResult, Entry};
 use crate::component::Component;
 use crate::failure::rule;
 use crate::shared::Shared;
-use crate::state::{Abort, Story, TakeRecord};
 use crate::stats::{OutcomeClass, PrimitiveStats};
+use crate::story::{Abort, Story, TakeRecord, permits};
+
+mod attempt;
+#[cfg(test)]
+pub(crate) mod bed;
+mod unit;
+mod untaken;
+pub(crate) mod waiting;
+mod wit;
+
+use attempt::Ended;
 
 /// Shortest sleep of a waiting call: a guest that names a moment in the past again and again does
 /// not spin.

@@ -6,8 +6,8 @@ use charter_kernel::scope::{Actor, Principal};
 
 use super::*;
 use crate::bindings::AnswerBody as Body;
-use crate::call::bed::{Bed, alone, handle, id, key, long, scope, shop, user};
 use crate::config::EngineConfig;
+use crate::run::bed::{Bed, alone, handle, id, key, long, scope, shop, user};
 
 fn answer(body: Body) -> bindings::Answer {
     bindings::Answer { status: None, headers: Vec::new(), body }

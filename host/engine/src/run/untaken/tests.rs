@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use charter_kernel::governance::hold::key;
-use charter_kernel::unit::{Guard, Key, Reach, Refused, Space};
+use charter_kernel::unit::{Guard, Key, Reach, Space};
 
 use super::*;
-use crate::bindings::charter::primitive::governance::{Host as _, HostPermit as _};
-use crate::call::bed::{Bed, proposal, user};
+use crate::bindings::charter::primitive::governance::Host as _;
+use crate::run::bed::{Bed, proposal, user};
 use crate::state::State;
 
 fn parts(guest: &mut State) -> (Arc<Shared>, Arc<Call>, Arc<Marks>) {
@@ -53,21 +53,6 @@ async fn where_a_rule_refuses_what_was_put_off_the_guest_asks_again_at_once() {
     assert_eq!(said.code, "state_conflict", "an attempt that is over takes nothing");
 }
 
-#[test]
-fn only_a_rules_refusal_is_asked_again_at_once() {
-    let key = Key::new(&Reach::user("u"), &Space::host("things"), "a");
-    for (abort, after, defers) in [
-        (Abort::Refused(Refused::Frozen { key }), Abort::Conflict(Vec::new()), false),
-        (Abort::Restart, Abort::Restart, true),
-        (Abort::Inactive, Abort::Inactive, true),
-        (Abort::Unavailable(3), Abort::Unavailable(3), true),
-        (Abort::Pending("a".into()), Abort::Pending("a".into()), true),
-    ] {
-        let marks = Marks::default();
-        assert_eq!((marks.again_at_once(abort), marks.defers()), (after, defers));
-    }
-}
-
 #[tokio::test]
 async fn leave_under_which_nothing_was_taken_is_forgotten_between_two_runs() {
     let bed = Bed::new().await;
@@ -83,19 +68,4 @@ async fn leave_under_which_nothing_was_taken_is_forgotten_between_two_runs() {
         assert_eq!(story.permits.len(), left);
         assert!(story.marks.untaken.lock().await.is_empty());
     }
-}
-
-#[tokio::test]
-async fn a_request_that_ends_without_a_commit_voids_what_it_took_and_doubts_what_it_sent() {
-    let bed = Bed::new().await;
-    let mut guest = bed.attempt(bed.call(user(3)));
-    guest.work().unwrap().story.marks.take_at_once();
-    let kept = guest.authorize(proposal(10)).await.unwrap();
-    let sent = guest.authorize(proposal(20)).await.unwrap();
-    let until = i64::MAX;
-    guest.keep(kept, until).await.unwrap();
-    guest.dispatched(sent).await.unwrap();
-    let permits = std::mem::take(&mut guest.work().unwrap().story.permits);
-    let states = abandon_holds(permits, bed.store().now()).map(|step| step.hold.state.as_str());
-    assert_eq!(states.collect::<Vec<_>>(), ["voided", "in_doubt"]);
 }

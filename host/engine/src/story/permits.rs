@@ -5,9 +5,6 @@
 //! it and nobody knows what became of that.
 //!
 //! Holds are taken by that same commit: decided once, in one unit with all that depends on them.
-//! Before anything leaves the host or is committed apart from it, what is not taken yet is taken;
-//! where a cap then refuses, the guest is run again and its holds are taken when it asks for them,
-//! so that it hears the refusal.
 
 use charter_kernel::governance::hold::{Hold, Step};
 use charter_kernel::governance::settle::End;
@@ -16,11 +13,7 @@ use charter_kernel::time::Instant;
 use charter_kernel::unit::{Unit, Write};
 use charter_store::Txn;
 
-use crate::bindings::charter::primitive::types::Failure;
-use crate::call::Call;
 use crate::leave::Proposal;
-use crate::shared::Shared;
-use crate::state::{Abort, Marks, Story};
 
 /// Leave that one request was given, by its place in the request.
 #[derive(Clone, Debug)]
@@ -68,13 +61,13 @@ impl Permitted {
 }
 
 /// Adds the taking of a hold to a unit, with all that depends on it but the facts.
-fn join(txn: &mut Txn, unit: &Unit, taken: impl IntoIterator<Item = Write>) {
+pub(crate) fn join(txn: &mut Txn, unit: &Unit, taken: impl IntoIterator<Item = Write>) {
     unit.guards.iter().for_each(|guard| txn.guard(guard.clone()));
     txn.step(Vec::new(), unit.writes.iter().cloned().chain(taken).collect());
 }
 
 /// Adds to the request's last unit what becomes of each hold.
-pub(super) fn settle(
+pub(crate) fn settle(
     permits: &[Permitted],
     untaken: &[Untaken],
     txn: &mut Txn,
@@ -109,60 +102,8 @@ pub(crate) fn settle_so_far(
 }
 
 /// The last steps of holds whose request ends without a commit of its own.
-pub(super) fn abandon_holds(permits: Vec<Permitted>, now: Instant) -> impl Iterator<Item = Step> {
+pub(crate) fn abandon_holds(permits: Vec<Permitted>, now: Instant) -> impl Iterator<Item = Step> {
     permits.into_iter().map(move |permit| Permitted { wish: None, ..permit }.end(false, 0, now))
-}
-
-impl Story {
-    /// Forgets the leave under which nothing was taken.
-    pub(super) async fn forget_untaken(&mut self) {
-        let untaken = std::mem::take(&mut *self.marks.untaken.lock().await);
-        self.permits.retain(|permit| untaken.iter().all(|untaken| untaken.id != permit.id));
-    }
-}
-
-impl Marks {
-    /// A rule has refused holds that were to be taken later, a cap perhaps: the guest is run again
-    /// and asks for them at once.
-    pub(super) fn again_at_once(&self, abort: Abort) -> Abort {
-        match abort {
-            Abort::Refused(_) => {
-                self.take_at_once();
-                Abort::Conflict(Vec::new())
-            }
-            other => other,
-        }
-    }
-}
-
-impl Shared {
-    /// Takes what is not taken yet, and whatever is asked for from here on at once: something is
-    /// about to leave the host, to be committed apart from the request, or to be asked that holds
-    /// count in. A caller that comes at the same time waits until it is taken, and leaves nothing
-    /// if it is not.
-    pub(crate) async fn take_untaken(&self, call: &Call, marks: &Marks) -> Result<(), Failure> {
-        let mut untaken = marks.untaken.lock().await;
-        if let Some(abort) = marks.abort_cause() {
-            return Err(abort.failure());
-        }
-        marks.take_at_once();
-        if untaken.is_empty() {
-            return Ok(());
-        }
-        let mut all = self.store.begin(call.scope.lane());
-        for Untaken { id, hold, unit } in untaken.iter() {
-            unit.facts.iter().for_each(|fact| all.fact(fact.clone()));
-            join(&mut all, unit, hold.take(id));
-        }
-        if let Err(error) = all.commit().await {
-            let abort = marks.again_at_once(Abort::of(error, call));
-            let told = abort.failure();
-            marks.abort(abort);
-            return Err(told);
-        }
-        untaken.clear();
-        Ok(())
-    }
 }
 
 #[cfg(test)]

@@ -6,12 +6,12 @@
 use charter_kernel::unit::{Guard, Key, Refused, Rejection, Unit};
 use charter_store::{CommitError, Txn};
 
-use super::permits;
 use crate::bindings::charter::primitive::types;
 use crate::call::{Call, Ending, EndingResult};
 use crate::failure::{failure, rule};
 use crate::shared::Shared;
-use crate::state::{Abort, Marks, Story, Work};
+use crate::state::Work;
+use crate::story::{Abort, Marks, Story, permits};
 
 /// Why a unit was not committed, as the request sees it.
 impl Abort {
