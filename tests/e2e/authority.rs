@@ -1,5 +1,6 @@
 //! The matrix: every described operation, by every kind of principal, under every way to name a
-//! subject, held against `tests/authority.tsv`.
+//! subject, held against `tests/authority.tsv`; and the class of each, held against
+//! `tests/operations.tsv`.
 //!
 //! Each request carries a query parameter that no operation knows. A request that is admitted is
 //! therefore refused as malformed before anything is done, and one that is not says why: so nothing
@@ -15,7 +16,7 @@ use charter_tests::{Answer, Client, Database, World, on_both};
 use serde_json::{Value, json};
 
 use bed::{Bed, Naming, Principal, namings};
-use matrix::{Expected, Matrix, NOBODY, Operation, expectation, operations};
+use matrix::{Expected, Listed, Matrix, NOBODY, Operation, expectation, operations};
 
 mod bed;
 mod matrix;
@@ -115,6 +116,32 @@ fn every_principal_may_do_what_the_table_says_however_it_names_the_subject() {
         parts.into_iter().flat_map(|part| part.join().unwrap()).collect()
     });
     assert_none(&wrong);
+}
+
+#[test]
+fn every_operation_is_of_the_class_that_is_listed_and_asks_for_the_role() {
+    let described = operations(World::shared(Database::Sqlite), &Matrix::read()).unwrap();
+    let faults = Listed::read().faults(&described);
+    assert!(faults.is_empty(), "tests/operations.tsv:\n{}", faults.join("\n"));
+}
+
+#[test]
+fn a_wrong_line_a_missing_one_and_one_too_many_are_found() {
+    let described = operations(World::shared(Database::Sqlite), &Matrix::read()).unwrap();
+    let listed = Listed::read();
+    for (id, wrong) in [
+        ("keys.list", listed.with("keys.list", "organization_read", "-")),
+        ("members.remove", listed.with("members.remove", "membership", "admin")),
+        ("projects.create", listed.with("projects.create", "organization_change", "-")),
+        ("vault.reveal", listed.with("vault.reveal", "profile_read", "-")),
+        ("cards.update", listed.without("cards.update")),
+        ("nobody.asks", listed.with("nobody.asks", "open", "-")),
+    ] {
+        let faults = wrong.faults(&described);
+        // Once for each mount at which it is described.
+        assert!(matches!(faults.len(), 1 | 2), "{id}: {faults:?}");
+        assert!(faults.iter().all(|fault| fault.starts_with(&format!("{id} "))), "{faults:?}");
+    }
 }
 
 #[test]

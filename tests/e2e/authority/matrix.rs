@@ -1,7 +1,8 @@
-//! The table of authority as tests read it, the operations that a server describes, and what the
-//! table says of one of them, by one principal, under one name. Sends nothing.
+//! The table of authority as tests read it, the operations that a server describes beside those
+//! that are listed, and what the table says of one of them, by one principal, under one name.
+//! Sends nothing.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use charter_tests::{Answer, World};
 use serde_json::Value;
@@ -9,6 +10,7 @@ use serde_json::Value;
 use super::bed::{Bed, Naming, Principal};
 
 const TABLE: &str = include_str!("../../authority.tsv");
+const OPERATIONS: &str = include_str!("../../operations.tsv");
 /// Names nothing.
 pub const NOBODY: &str = "0197c0de-0000-7000-8000-000000000000";
 /// The classes of operations that take no credential of an organization.
@@ -109,6 +111,65 @@ pub fn operations(world: &World, matrix: &Matrix) -> Result<Vec<Operation>, Vec<
     }
     assert!(found.len() > 100, "only {} operations are described", found.len());
     if faults.is_empty() { Ok(found) } else { Err(faults) }
+}
+
+/// The class of each operation as it is listed, and the role that it asks for besides, by id.
+#[derive(Clone)]
+pub struct Listed(BTreeMap<String, (String, String)>);
+
+impl Listed {
+    /// The list as it is.
+    pub fn read() -> Self {
+        let line = |line: &str| {
+            let cells: Vec<&str> = line.split('\t').collect();
+            let [id, class, role] = cells[..] else { panic!("not three cells: {line:?}") };
+            (id.to_owned(), (class.to_owned(), role.to_owned()))
+        };
+        let lines = OPERATIONS.lines().filter(|line| !line.starts_with('#')).skip(1);
+        let mut read = BTreeMap::new();
+        for (id, said) in lines.map(line) {
+            assert!(read.insert(id.clone(), said).is_none(), "{id} has two lines");
+        }
+        Self(read)
+    }
+
+    /// The same with this line in the place of the one that an operation has or lacks.
+    pub fn with(&self, id: &str, class: &str, role: &str) -> Self {
+        let (mut changed, said) = (self.clone(), (class.to_owned(), role.to_owned()));
+        assert_ne!(changed.0.insert(id.to_owned(), said.clone()), Some(said));
+        changed
+    }
+
+    /// The same without a line.
+    pub fn without(&self, id: &str) -> Self {
+        let mut changed = self.clone();
+        assert!(changed.0.remove(id).is_some());
+        changed
+    }
+
+    /// The lines that are missing, say something else or are of nothing that is described.
+    pub fn faults(&self, described: &[Operation]) -> Vec<String> {
+        let (mut faults, mut seen) = (Vec::new(), BTreeSet::new());
+        for operation in described {
+            // One operation has one line, at whatever mounts it is served.
+            let id = operation.id.strip_suffix(".user").filter(|_| operation.user_mount);
+            let id = id.unwrap_or(&operation.id);
+            let role = if operation.admin_only { "admin" } else { "-" };
+            let (class, path) = (operation.class.as_str(), &operation.path);
+            match self.0.get(id) {
+                None => faults.push(format!("{id} ({path}) has no line")),
+                Some((listed, asked)) if (listed.as_str(), asked.as_str()) != (class, role) => {
+                    let told = format!("described as {class} {role}, listed as {listed} {asked}");
+                    faults.push(format!("{id} ({path}) is {told}"));
+                }
+                Some(_) => {}
+            }
+            seen.insert(id);
+        }
+        let gone = self.0.keys().filter(|id| !seen.contains(id.as_str()));
+        faults.extend(gone.map(|id| format!("{id} has a line and is not described")));
+        faults
+    }
 }
 
 /// The answer that a request should get.
