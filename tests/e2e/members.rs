@@ -116,6 +116,50 @@ on_both! {
         assert_eq!(admin.patch("/v1/organization", &json!({"name": "Renamed"})).expect(200)["organization"]["name"], "Renamed");
     }
 
+    fn who_may_not_loosen_removes_nobody_else_and_may_leave(world) {
+        let tenant = world.register();
+        let (owner, login) = browser(world, &tenant.email, PASSWORD);
+        let founder = login["account"]["id"].as_str().unwrap().to_owned();
+        let (_, other) = join(world, &tenant, &owner, "viewer");
+        let path = |account: &str| format!("/v1/organization/members/{account}");
+        for (role, by_name) in [("viewer", false), ("developer", true), ("approver", false)] {
+            let (person, account) = join(world, &tenant, &owner, role);
+            for member in [&other, &founder] {
+                let refused = person.delete(&path(member)).expect_error(403, "forbidden");
+                assert_eq!(refused["reason"], "loosening_not_allowed", "{role}");
+                owner.get(&path(member)).expect(200);
+            }
+            let own = path(if by_name { "me" } else { &account });
+            assert_eq!(person.delete(&own).expect(200)["id"], json!(account), "{role}");
+            owner.get(&path(&account)).expect_error(404, "not_found");
+            person.get("/v1/users").expect_error(401, "unauthorized");
+        }
+    }
+
+    fn rules_and_limits_are_an_admins_to_change_and_no_developers(world) {
+        let tenant = world.register();
+        let (owner, _) = browser(world, &tenant.email, PASSWORD);
+        let (developer, _) = join(world, &tenant, &owner, "developer");
+        let (admin, _) = join(world, &tenant, &owner, "admin");
+        let key = tenant.key(json!({"role": "developer"}));
+        // Each of them only tightens: what is asked for is the role, and no authority to loosen.
+        let rule = json!({"id": "no", "effect": "deny", "actions": ["cards.authorize"]});
+        let limit = json!({"id": "few", "actions": ["cards.authorize"], "period": "day", "max_count": 1});
+        for (path, wanted) in [
+            ("/v1/governance/policy", json!({"rules": [rule]})),
+            ("/v1/governance/limits", json!({"limits": [limit]})),
+        ] {
+            let before = owner.get(path).expect(200);
+            for by in [&developer, &key] {
+                let refused = by.put(path, &wanted).expect_error(403, "forbidden");
+                assert_eq!((&refused["reason"], &refused["details"]["role_required"]), (&json!("role_insufficient"), &json!("admin")), "{path}");
+                assert_eq!(by.get(path).expect(200), before, "{path}");
+            }
+            admin.put(path, &wanted).expect(200);
+            assert_ne!(developer.get(path).expect(200), before, "{path}");
+        }
+    }
+
     fn ownership_is_given_by_owners_and_the_last_one_stays(world) {
         let tenant = world.register();
         let (owner, login) = browser(world, &tenant.email, PASSWORD);
