@@ -39,9 +39,12 @@ enum Way {
     Parked,
     /// A request that people approve.
     Approved,
+    /// A stranger's call of a hook, which its primitive is told of in its turn.
+    Called,
 }
 
-const WAYS: [Way; 5] = [Way::Plain, Way::Regulated, Way::Nested, Way::Parked, Way::Approved];
+const WAYS: [Way; 6] =
+    [Way::Plain, Way::Regulated, Way::Nested, Way::Parked, Way::Approved, Way::Called];
 
 /// A power taken away between asking and running.
 #[derive(Clone, Copy, Debug)]
@@ -70,7 +73,10 @@ fn expected(way: Way, loss: Loss) -> Option<&'static str> {
     match (loss, way) {
         // A profile that a person has made is the organization's, and plain work the profile's.
         (Loss::Nothing | Loss::MakerRemoved, _) => None,
-        (Loss::KeyRevoked | Loss::MakerDemoted | Loss::MakerDemotedAndRemoved, Way::Plain) => None,
+        (
+            Loss::KeyRevoked | Loss::MakerDemoted | Loss::MakerDemotedAndRemoved,
+            Way::Plain | Way::Called,
+        ) => None,
         (Loss::KeyRevoked, _) => Some("unauthorized"),
         (Loss::MakerDemoted | Loss::MakerDemotedAndRemoved, _) => Some("role_insufficient"),
         (Loss::UserRevoked, _) => Some("profile_revoked"),
@@ -165,7 +171,36 @@ impl Case {
             Way::Approved => {
                 play(&self.asks, act).expect(202)["approval_id"].as_str().unwrap().to_owned()
             }
+            // The job is due after the call: its end shows that the turn of the call has come.
+            Way::Called => {
+                self.call_hook();
+                job(json!([{ "note": "note" }]))
+            }
         };
+    }
+
+    /// Opens a hook, and calls it as a stranger. Its run leaves an audit row, which is read
+    /// whatever the kit says.
+    fn call_hook(&self) {
+        let open = json!([{ "note": "note", "slug": "doc" }, { "hook": "none", "slug": "doc" }]);
+        let told = sights(&play(&self.asks, open));
+        let outside = self.asks.without("authorization").without("x-service-user-id");
+        let path = told[1]["url"].as_str().unwrap().strip_prefix(outside.base()).unwrap();
+        let called = json!({ "steps": [{ "audit": "script.called" }] });
+        outside.post(path, &called).expect(200);
+    }
+
+    /// How many audit rows of an action there are, as far as they can be read by now.
+    fn rows(&self, action: &str) -> usize {
+        let listed = self.tenant.client.get(&format!("/v1/logs?action={action}")).expect(200);
+        listed["logs"].as_array().unwrap().len()
+    }
+
+    /// Whether the call left no row. A row of now shows that all earlier ones can be read.
+    fn is_untold(&self) -> bool {
+        play(&self.tenant.client, json!([{ "audit": "script.looked" }])).expect(200);
+        until("the row of now can be read", || self.rows("script.looked") > 0);
+        self.rows("script.called") == 0
     }
 
     fn lose(&self) {
@@ -217,11 +252,17 @@ impl Case {
                 _ => Err(shown),
             }
         });
-        if ended["status"] == "succeeded" {
-            return None;
-        }
         let error = &ended["error"];
-        Some(error["reason"].as_str().or(error["code"].as_str()).unwrap_or_default().to_owned())
+        let reason = error["reason"].as_str().or(error["code"].as_str()).unwrap_or_default();
+        let failed = (ended["status"] == "failed").then(|| reason.to_owned());
+        match (self.way, failed) {
+            (Way::Called, None) => {
+                until("the call is told", || self.rows("script.called") > 0);
+                None
+            }
+            (Way::Called, Some(_)) if !self.is_untold() => Some("told all the same".into()),
+            (_, failed) => failed,
+        }
     }
 }
 
@@ -236,7 +277,7 @@ on_both! {
         // turn.
         let mut approved = cases(&|way| way == Way::Approved);
         let mut parked = cases(&|way| way == Way::Parked);
-        let mut waiting = cases(&|way| matches!(way, Way::Plain | Way::Regulated | Way::Nested));
+        let mut waiting = cases(&|way| ![Way::Approved, Way::Parked].contains(&way));
         approved.iter_mut().chain(&mut parked).for_each(Case::ask);
         let mut approvals = Vec::new();
         for case in &parked {

@@ -1,6 +1,6 @@
 //! Governance as time passes, in a whole server of this process whose clock the test moves: windows
-//! that roll over in mid-race, clocks that jump, approvals that nobody decides on, deliveries and
-//! mails that are tried again, links and secrets that end.
+//! that roll over in mid-race, clocks that jump, approvals that nobody decides on, schedules whose
+//! maker has lost a power, deliveries and mails that are tried again, links and secrets that end.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -11,9 +11,9 @@ use charter_tenancy::records::Record as _;
 use charter_tenancy::records::approval::{Approval, Status};
 use charter_tests::artefacts::Artefacts;
 use charter_tests::double::{Reply, listen};
-use charter_tests::patience::until;
+use charter_tests::patience::{PATIENCE, look_for, until};
 use charter_tests::relay::Relay;
-use charter_tests::tenant::PASSWORD;
+use charter_tests::tenant::{PASSWORD, id, unique};
 use charter_tests::{Answer, Client, Tenant};
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
@@ -74,7 +74,11 @@ impl Bed {
 
     /// The owner, signed in.
     fn person(&self) -> Client {
-        let login = json!({ "email": self.tenant.email, "password": PASSWORD });
+        self.sign_in(&self.tenant.email)
+    }
+
+    fn sign_in(&self, email: &str) -> Client {
+        let login = json!({ "email": email, "password": PASSWORD });
         let anonymous = Client::new(self.tenant.client.base());
         let signed_in = anonymous.post("/v1/auth/login", &login);
         let cookie = signed_in
@@ -128,6 +132,144 @@ impl Drop for Bed {
     fn drop(&mut self) {
         self.runtime.block_on(self.timed.stop());
     }
+}
+
+/// A power taken away after a schedule was set and before it comes due.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Loss {
+    Nothing,
+    KeyRevoked,
+    /// A job of the key has set the schedule.
+    KeyOfJobRevoked,
+    MakerDemoted,
+    MakerDemotedAndRemoved,
+    MakerRemoved,
+    UserRevoked,
+    KitSwitchedOff,
+}
+
+/// Each with the reason why the regulated action that is due is not taken then.
+const LOSSES: [(Loss, Option<&str>); 8] = [
+    (Loss::Nothing, None),
+    // It is the profile's, and outlives the key; what a job sets ends with the job's credential.
+    (Loss::KeyRevoked, None),
+    (Loss::KeyOfJobRevoked, Some("unauthorized")),
+    (Loss::MakerDemoted, Some("role_insufficient")),
+    (Loss::MakerDemotedAndRemoved, Some("role_insufficient")),
+    (Loss::MakerRemoved, None),
+    (Loss::UserRevoked, Some("profile_revoked")),
+    (Loss::KitSwitchedOff, Some("primitive_disabled_by_kit")),
+];
+
+/// A schedule that a member's key has set for an agent.
+struct Planned {
+    member: String,
+    key: String,
+    kit: String,
+    agent: String,
+    /// The job that has set it, where one did.
+    setter: Option<String>,
+}
+
+impl Planned {
+    /// Sets it: a regulated action each minute.
+    fn new(bed: &Bed, owner: &Client, loss: Loss) -> Self {
+        let (tenant, anonymous) = (&bed.tenant, Client::new(bed.tenant.client.base()));
+        let email = format!("{}@example.com", unique("maker"));
+        let wish = json!({ "email": email, "role": "developer" });
+        let invited = owner.post("/v1/organization/members", &wish).expect(201);
+        let accept =
+            json!({ "token": invited["invitation"]["accept_token"], "password": PASSWORD });
+        let joined = anonymous.post("/v1/auth/invitations/accept", &accept).expect(201);
+        let made = bed.sign_in(&email).post("/v1/auth/keys", &json!({ "name": unique("key") }));
+        let made = made.expect(201);
+        let kit = tenant.kit(&unique("kit"), json!({ "script": { "enabled": true } }));
+        let agent = tenant.user_with_kit(&unique("agent"), &kit);
+        let asks = anonymous.bearer(made["key"].as_str().expect("a key"));
+        let asks = asks.with("x-service-user-id", &agent);
+        let act = json!([{ "leave": "script.send", "as": "p" }, { "capture": "p", "amount": 0 }]);
+        let mut every = json!({ "every": "* * * * *", "key": "act", "steps": act });
+        (every["public"], every["attempts"]) = (true.into(), 1.into());
+        let by_job = loss == Loss::KeyOfJobRevoked;
+        let steps = match by_job {
+            true => json!([{ "enqueue": [every], "public": true, "attempts": 1 }]),
+            false => json!([every]),
+        };
+        let seen = asks.post("/v1/script", &json!({ "steps": steps })).expect(200)["seen"].clone();
+        let setter = by_job.then(|| seen[0].as_str().expect("a job").to_owned());
+        let (member, key) = (id(&joined["account"]), id(&made));
+        Self { member, key, kit, agent, setter }
+    }
+
+    /// The jobs that have ended, but for the one that has set it.
+    fn list_ended(&self, bed: &Bed) -> Vec<Value> {
+        let path = format!("/v1/users/{}/jobs", self.agent);
+        let mut jobs = bed.tenant.client.get(&path).expect(200)["jobs"].clone();
+        let jobs = jobs.as_array_mut().expect("a list");
+        jobs.retain(|job| {
+            let ended = job["status"] == "succeeded" || job["status"] == "failed";
+            ended && job["id"].as_str() != self.setter.as_deref()
+        });
+        std::mem::take(jobs)
+    }
+
+    fn wait_until_set(&self, bed: &Bed) {
+        let Some(setter) = &self.setter else { return };
+        let path = format!("/v1/users/{}/jobs/{setter}", self.agent);
+        let status = || bed.tenant.client.get(&path).expect(200)["job"]["status"].clone();
+        until("the schedule is set", || status() == "succeeded");
+    }
+
+    fn lose(&self, bed: &Bed, owner: &Client, loss: Loss) {
+        let admin = &bed.tenant.client;
+        let member = format!("/v1/organization/members/{}", self.member);
+        let demote = || owner.patch(&member, &json!({ "role": "viewer" }));
+        let lost = match loss {
+            Loss::Nothing => return,
+            Loss::KeyRevoked | Loss::KeyOfJobRevoked => {
+                admin.delete(&format!("/v1/auth/keys/{}", self.key))
+            }
+            Loss::MakerDemoted => demote(),
+            Loss::MakerDemotedAndRemoved => {
+                demote().expect(200);
+                owner.delete(&member)
+            }
+            Loss::MakerRemoved => owner.delete(&member),
+            Loss::UserRevoked => {
+                admin.post(&format!("/v1/users/{}/revoke", self.agent), &json!({}))
+            }
+            Loss::KitSwitchedOff => {
+                let off = json!({ "primitives": { "script": { "enabled": false } } });
+                admin.patch(&format!("/v1/kits/{}", self.kit), &off)
+            }
+        };
+        lost.expect(200);
+    }
+}
+
+#[test]
+fn a_schedule_acts_with_what_its_maker_and_its_profile_may_when_it_comes_due() {
+    let bed = Bed::new();
+    let owner = bed.person();
+    let planned = LOSSES.map(|(loss, _)| Planned::new(&bed, &owner, loss));
+    planned.iter().for_each(|planned| planned.wait_until_set(&bed));
+    for (planned, (loss, _)) in planned.iter().zip(LOSSES) {
+        assert!(planned.list_ended(&bed).is_empty(), "{loss:?}: nothing is due yet");
+        planned.lose(&bed, &owner, loss);
+    }
+    bed.pass(61_000);
+    for (planned, (loss, wanted)) in planned.iter().zip(LOSSES) {
+        let job = look_for(PATIENCE, "what is due ends", || {
+            planned.list_ended(&bed).pop().ok_or_else(|| format!("{loss:?}: it has not"))
+        });
+        let error = &job["error"];
+        let reason = error["reason"].as_str().or(error["code"].as_str());
+        assert_eq!(reason, wanted, "{loss:?}: {job}");
+        assert_eq!(job["status"] == "succeeded", wanted.is_none(), "{loss:?}: {job}");
+    }
+    let held = bed.tenant.client.get("/v1/governance/holds?state=captured&limit=100").expect(200);
+    let taken = LOSSES.iter().filter(|(_, wanted)| wanted.is_none()).count();
+    assert_eq!(held["holds"].as_array().map(Vec::len), Some(taken), "{held}");
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use charter_kernel::role::Role;
 use charter_kernel::scope::{Actor, ActorKind, Principal};
 use charter_tenancy::records::Record as _;
+use charter_tenancy::records::former::FormerMember;
 use charter_tenancy::records::member::Member;
 
 use crate::bed::{Bed, House, membership, short};
@@ -152,6 +153,41 @@ async fn a_key_counts_in_its_own_organization_alone() {
     assert_eq!(left(&bed, &other, &asked).await, Err("Unauthorized".into()));
     let forged = Principal { actor: Actor::new(ActorKind::Key, "no id"), ..asked };
     assert_eq!(left(&bed, &house, &forged).await, Err("Unauthorized".into()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_schedule_asks_for_has_what_its_person_has_or_had_when_they_left() {
+    let bed = Bed::new().await;
+    let house = bed.house().await;
+    let organization = &house.organization.id;
+    for (member_now, at_the_end, wanted) in [
+        (Some(Role::Owner), None, Role::Developer),
+        (Some(Role::Developer), None, Role::Developer),
+        (Some(Role::Viewer), None, Role::Viewer),
+        (Some(Role::Approver), None, Role::Viewer),
+        (None, Some(Role::Developer), Role::Developer),
+        (None, Some(Role::Viewer), Role::Viewer),
+        // A person who came back has what they have now, whatever they left with.
+        (Some(Role::Developer), Some(Role::Viewer), Role::Developer),
+        (Some(Role::Viewer), Some(Role::Developer), Role::Viewer),
+    ] {
+        let person = bed.member(organization, Role::Developer).await;
+        // No credential: it outlives the key that set it up.
+        let root = Some(person.id.to_string());
+        let role = Some(Role::Developer);
+        let asked = Principal { role, root, ..Principal::of(Actor::system("job")) };
+        let member = membership(organization, &person, Role::Developer);
+        match member_now {
+            Some(role) => bed.put(&membership(organization, &person, role)).await,
+            None => bed.remove(&member.key()).await,
+        }
+        if let Some(role) = at_the_end {
+            let (organization, account) = (organization.clone(), person.id.clone());
+            bed.put(&FormerMember { organization, account, role, left_at: bed.now() }).await;
+        }
+        let told = format!("now {member_now:?}, at the end {at_the_end:?}");
+        assert_eq!(left(&bed, &house, &asked).await, Ok(Some(wanted)), "{told}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
