@@ -38,7 +38,7 @@ fn address(operation: &Operation, naming: &Naming) -> String {
 fn call(principal: &Principal, operation: &Operation, naming: &Naming) -> Answer {
     let path = address(operation, naming);
     let mut call = principal.client.call(&operation.method, &path);
-    if let Some((name, value)) = &naming.header {
+    for (name, value) in &naming.headers {
         call = call.header(name, value);
     }
     if operation.method != "GET" && principal.column == "session" {
@@ -178,7 +178,7 @@ fn call_nested(by: &Principal, naming: &Naming, operations: &[&Operation]) -> Ve
     };
     let steps: Vec<Value> = operations.iter().map(step).collect();
     let mut call = by.client.call("POST", "/v1/script/peek");
-    if let Some((name, value)) = &naming.header {
+    for (name, value) in &naming.headers {
         call = call.header(name, value);
     }
     let answer = call.json(&json!({ "steps": steps })).send();

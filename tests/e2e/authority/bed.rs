@@ -179,22 +179,22 @@ pub struct Naming {
     pub name: &'static str,
     /// The user in the path, where the operation is served there.
     pub path_user: Option<String>,
-    pub header: Option<(&'static str, String)>,
+    pub headers: Vec<(&'static str, String)>,
     /// The project that stands before the path.
     pub prefix: Option<String>,
 }
 
 impl Naming {
     fn header(&self, name: &str) -> Option<&str> {
-        self.header.as_ref().filter(|(own, _)| *own == name).map(|(_, id)| id.as_str())
+        self.headers.iter().find(|(own, _)| *own == name).map(|(_, id)| id.as_str())
     }
 
-    /// The user that it names.
+    /// The user that it names: by the path, whatever a header says.
     pub fn user(&self) -> Option<&str> {
         self.path_user.as_deref().or_else(|| self.header(BY_USER))
     }
 
-    /// The project that it names.
+    /// The project that it names: before the path, whatever a header says.
     pub fn project(&self) -> Option<&str> {
         self.prefix.as_deref().or_else(|| self.header(BY_PROJECT))
     }
@@ -203,18 +203,28 @@ impl Naming {
 const BY_USER: &str = "x-service-user-id";
 const BY_PROJECT: &str = "x-service-project-id";
 
+fn nobody() -> Naming {
+    Naming { name: "nobody", path_user: None, headers: Vec::new(), prefix: None }
+}
+
+fn user(name: &'static str, value: &str) -> Naming {
+    Naming { name, path_user: Some(value.to_owned()), ..nobody() }
+}
+
+fn headers(name: &'static str, named: &[(&'static str, &str)]) -> Naming {
+    let headers = named.iter().map(|(header, value)| (*header, (*value).to_owned())).collect();
+    Naming { name, headers, ..nobody() }
+}
+
+fn prefix(name: &'static str, value: &str) -> Naming {
+    Naming { name, prefix: Some(value.to_owned()), ..nobody() }
+}
+
 /// Every way.
 pub fn namings(bed: &Bed) -> Vec<Naming> {
-    let nobody = || Naming { name: "nobody", path_user: None, header: None, prefix: None };
-    let user = |name, value: &str| Naming { name, path_user: Some(value.to_owned()), ..nobody() };
-    let header = |name, header, value: &str| Naming {
-        name,
-        header: Some((header, value.to_owned())),
-        ..nobody()
-    };
-    let prefix = |name, value: &str| Naming { name, prefix: Some(value.to_owned()), ..nobody() };
     let stranger = &bed.stranger;
-    vec![
+    let header = |name, header, value: &str| headers(name, &[(header, value)]);
+    let mut all = vec![
         nobody(),
         user("default", "default"),
         user("me", "me"),
@@ -224,9 +234,11 @@ pub fn namings(bed: &Bed) -> Vec<Naming> {
         user("elsewhere", &bed.user_elsewhere),
         user("stranger", &stranger.user),
         header("header me", BY_USER, "me"),
+        header("header default", BY_USER, "default"),
         header("header own", BY_USER, &bed.user),
         header("header other", BY_USER, &bed.other_user),
         header("header revoked", BY_USER, &bed.revoked),
+        header("header elsewhere", BY_USER, &bed.user_elsewhere),
         header("header stranger", BY_USER, &stranger.user),
         header("header project", BY_PROJECT, &bed.tenant.project),
         header("header other project", BY_PROJECT, &bed.other_project),
@@ -234,5 +246,29 @@ pub fn namings(bed: &Bed) -> Vec<Naming> {
         prefix("prefix", &bed.tenant.project),
         prefix("other prefix", &bed.other_project),
         prefix("stranger's prefix", &stranger.project),
+    ];
+    all.extend(of_both(bed));
+    all
+}
+
+/// Those that name a project and a user, and those that contradict themselves.
+fn of_both(bed: &Bed) -> Vec<Naming> {
+    let (other, elsewhere) = (&bed.other_project, &bed.user_elsewhere);
+    let both = [(BY_PROJECT, other.as_str()), (BY_USER, elsewhere.as_str())];
+    let other_prefix = Some(other.to_owned());
+    vec![
+        headers("headers other project, elsewhere", &both),
+        Naming { prefix: other_prefix.clone(), ..user("other prefix, elsewhere", elsewhere) },
+        // The user is not of the project.
+        Naming { prefix: other_prefix, ..user("other prefix, own", &bed.user) },
+        // The path counts, and no header beside it.
+        Naming {
+            prefix: Some(bed.tenant.project.clone()),
+            ..headers("prefix, headers other project, elsewhere", &both)
+        },
+        Naming {
+            path_user: Some(bed.user.clone()),
+            ..headers("own, header stranger", &[(BY_USER, &bed.stranger.user)])
+        },
     ]
 }
