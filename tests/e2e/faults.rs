@@ -116,6 +116,36 @@ fn says_that_the_disk_is_full(answer: &charter_tests::Answer) {
     assert!(answer.header("retry-after").is_some(), "{answer}");
 }
 
+/// Asks for what a viewer may not do, until the row of such a denial cannot be written; answers the
+/// requests whose denial was told.
+fn deny_until_no_row_fits(viewer: &Client) -> BTreeSet<String> {
+    let mut told = BTreeSet::new();
+    until("no row fits any more", || {
+        let answer = viewer.post("/v1/users", &json!({ "name": "nobody" }));
+        if answer.status == 503 {
+            answer.expect_error(503, "overloaded");
+            return true;
+        }
+        assert_eq!(answer.expect_error(403, "forbidden")["reason"], "role_insufficient");
+        told.insert(answer.header("x-request-id").unwrap().to_owned());
+        false
+    });
+    told
+}
+
+/// The requests of the audit log's rows of this action.
+fn logged(client: &Client, action: &str) -> BTreeSet<String> {
+    let (mut requests, mut cursor) = (BTreeSet::new(), String::new());
+    loop {
+        let path = format!("/v1/logs?action={action}&limit=100{cursor}");
+        let page = client.get(&path).expect(200);
+        let rows = page["logs"].as_array().unwrap().iter();
+        requests.extend(rows.map(|row| row["request_id"].as_str().unwrap().to_owned()));
+        let Some(next) = page["next_cursor"].as_str() else { return requests };
+        cursor = format!("&cursor={next}");
+    }
+}
+
 #[test]
 fn a_database_at_its_size_limit_refuses_mutations_and_goes_on_reading() {
     let mut world = Builder::new()
@@ -123,6 +153,7 @@ fn a_database_at_its_size_limit_refuses_mutations_and_goes_on_reading() {
         .start(Database::Sqlite);
     let tenant = world.register();
     tenant.client.put("/v1/vault/name", &json!({ "value": "kept" })).expect(200);
+    let viewer = tenant.key(json!({ "role": "viewer" }));
     let queue = queue(&tenant);
     let sent = fill(&tenant, &queue);
     assert!(sent > 0, "it was full from the start");
@@ -131,12 +162,18 @@ fn a_database_at_its_size_limit_refuses_mutations_and_goes_on_reading() {
     tenant.client.get("/v1/users").expect(200);
     assert_eq!(tenant.client.get("/v1/status").expect(200)["status"], "read_only");
     assert!(world.operator().get("/metrics").text().contains("charter_store_read_only 1"));
+    let denied = deny_until_no_row_fits(&viewer);
     // The operator gives it room.
     world.stop();
     world.options().environment.retain(|(name, _)| name != "CHARTER_DATABASE_FILE_BYTES_MAX");
     world.start();
     let tenant = tenant.at(world.server().address());
     assert_eq!(depth(&tenant.client, &queue), sent, "answered and gone");
+    assert_eq!(
+        logged(&tenant.client, "users.create"),
+        denied,
+        "a denial is told with its row only"
+    );
     tenant.client.post("/v1/users", &json!({ "name": "somebody" })).expect(201);
     assert_eq!(
         tenant.client.post("/v1/vault/name/reveal", &json!({})).expect(200)["value"],

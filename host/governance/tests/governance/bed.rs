@@ -127,11 +127,20 @@ impl Bed {
         Some(Self::open(server()?.database()).await)
     }
 
+    /// The same on a database that grows to so many bytes at most.
+    pub async fn bounded(bytes: u64) -> Self {
+        Self::open_with(|config| config.size_bytes_max = Some(bytes)).await
+    }
+
     async fn open(url: String) -> Self {
+        Self::open_with(|config| config.url = url).await
+    }
+
+    async fn open_with(set: impl FnOnce(&mut StoreConfig)) -> Self {
         let clock = Arc::new(Hands(AtomicI64::new(START.0)));
         let mut config = StoreConfig::new(folder(), clock.clone());
-        config.url = url;
         config.ballast_bytes = 1024 * 1024;
+        set(&mut config);
         let store = Store::open(config.clone()).await.unwrap();
         let engine = EngineConfig { instances_max: 2, ..EngineConfig::default() };
         let engine = Engine::new(engine, store.clone(), clock.clone()).unwrap();

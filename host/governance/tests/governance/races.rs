@@ -276,6 +276,42 @@ async fn a_store_that_takes_nothing_gives_no_leave() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_denial_whose_row_cannot_be_written_is_not_told() {
+    let bed = Bed::bounded(4 * 1024 * 1024).await;
+    bed.set_organization(policy(&json!({}))).await;
+    assert_eq!(bed.refuse(leave(1)).await, "policy_denied");
+    fill(&bed).await;
+    // Rows that fit still are written, and their denials told.
+    let mut told = 1;
+    let refused = loop {
+        match bed.refuse(leave(1)).await {
+            denied if denied == "policy_denied" => told += 1,
+            other => break other,
+        }
+        assert!(told < 1_000, "there is room still");
+    };
+    assert_eq!(refused, "overloaded");
+    assert_eq!(bed.audit().await.len(), told, "each denial that was told has its row");
+}
+
+/// Writes until the database takes no more, in ever smaller pieces.
+async fn fill(bed: &Bed) {
+    let mut rows = 0..1_000;
+    for size in [200_000, 20_000, 2_000] {
+        loop {
+            let row = rows.next().expect("the database never fills");
+            let key = Key::new(&user_reach(), &meters_space(), format!("row-{row}"));
+            let draft = Draft { body: format!("\"{}\"", "x".repeat(size)), ..Draft::default() };
+            let writes = vec![Write::Insert { key, draft }];
+            let unit = Unit { organization: id(1), writes, ..Unit::default() };
+            if bed.store().commit_settling(unit).await.is_err() {
+                break;
+            }
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn who_waits_for_many_people_is_not_let_through_by_a_race() {
     let bed = Bed::sqlite().await;
     bed.set_organization(asking(2)).await;
