@@ -11,6 +11,7 @@ use base64::engine::general_purpose::STANDARD;
 use charter_tests::artefacts::{Artefacts, Folder};
 use charter_tests::patience::{PATIENCE, look_for, until};
 use charter_tests::tenant::{id, unique};
+use charter_tests::world::Builder;
 use charter_tests::{Answer, Client, Tenant, on_both};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
@@ -458,5 +459,51 @@ on_both! {
         assert!(includes(leaf, size - 1, size, &decode_all(&proof["hashes"]), root));
         verify(&export_lines(&world.operator().get("/v1/operator/audit/export")), &[]).holds();
         assert_eq!(tenant.client.get("/v1/operator/audit/export").status, 401);
+    }
+}
+
+on_both! {
+    fn each_act_of_the_operator_leaves_one_row(world: Builder::new().bare()) {
+        let (tenant, operator) = (world.register(), world.operator());
+        let own = || {
+            let page = operator.get("/v1/operator/logs?limit=100").expect(200);
+            let rows = page["logs"].as_array().unwrap().iter().rev();
+            let text = |row: &Value, member: &str| row[member].as_str().unwrap().to_owned();
+            let told: Vec<(String, String)> = rows.map(|row| (text(row, "action"), text(row, "decision"))).collect();
+            told
+        };
+        let mut expected = own();
+        let mut leaves = |actions: &[&str], decision: &str| {
+            let of = |action: &&str| (format!("operator.{action}"), decision.to_owned());
+            expected.extend(actions.iter().map(of));
+            look_for(PATIENCE, "the operator's rows", || {
+                let told = own();
+                if told == expected { Ok(()) } else { Err(format!("{told:?}")) }
+            });
+        };
+        let component = "/v1/operator/components/probe";
+        let digest = |answer: &Answer| answer.expect(201)["component"]["digest"].as_str().unwrap().to_owned();
+        let upload = |build: u32, activate: bool| digest(&world.upload("probe", &Artefacts::get().probe(build), activate));
+        let first = upload(900_001, false);
+        leaves(&["components.put"], "allowed");
+        operator.post(&format!("{component}/activate"), &json!({ "digest": first })).expect(200);
+        leaves(&["components.activate"], "allowed");
+        let second = upload(900_002, true);
+        leaves(&["components.put", "components.activate"], "allowed");
+        operator.delete(&format!("{component}/{second}")).expect_error(409, "state_conflict");
+        leaves(&["components.delete"], "refused");
+        operator.post(&format!("{component}/rollback"), &json!({})).expect(200);
+        leaves(&["components.rollback"], "allowed");
+        operator.delete(&format!("{component}/{second}")).expect(200);
+        leaves(&["components.delete"], "allowed");
+        let provider = "/v1/operator/providers/some.thing";
+        operator.put(provider, &json!({ "kind": "http", "url": "https://example.com" })).expect(200);
+        leaves(&["providers.put"], "allowed");
+        operator.delete(provider).expect(200);
+        leaves(&["providers.delete"], "allowed");
+        world.fund(&tenant, 100);
+        leaves(&["credits.create"], "allowed");
+        operator.delete(provider).expect_error(404, "not_found");
+        leaves(&["providers.delete"], "refused");
     }
 }

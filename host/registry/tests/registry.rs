@@ -58,6 +58,8 @@ mod reserved;
 mod resident;
 #[path = "registry/rollback.rs"]
 mod rollback;
+#[path = "registry/rows.rs"]
+mod rows;
 #[path = "registry/served.rs"]
 mod served;
 #[path = "registry/settings.rs"]

@@ -299,7 +299,87 @@ fn write_fault(error: WriteError) -> BindingFault {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use charter_kernel::audit::AuditRow;
+    use charter_kernel::time::{Clock, Instant};
+    use charter_kernel::unit::FactKind;
+    use charter_store::{StoreConfig, audit_fact};
+
     use super::*;
+
+    struct Still;
+
+    impl Clock for Still {
+        fn now(&self) -> Instant {
+            Instant(1_800_000_000_000)
+        }
+    }
+
+    /// A store of its own, and its folder.
+    async fn store(name: &str) -> (Store, std::path::PathBuf) {
+        let name = format!("charter-bindings-{}-{name}", std::process::id());
+        let folder = std::env::temp_dir().join(name);
+        let _ = std::fs::remove_dir_all(&folder);
+        std::fs::create_dir_all(&folder).unwrap();
+        let mut config = StoreConfig::new(&folder, Arc::new(Still));
+        config.ballast_bytes = 1024 * 1024;
+        (Store::open(config).await.unwrap(), folder)
+    }
+
+    fn row(action: &str) -> Fact {
+        audit_fact(&AuditRow { action, ..AuditRow::default() }).unwrap()
+    }
+
+    fn input(url: &str) -> BindingInput {
+        let input = serde_json::json!({"kind": "http", "url": url, "credential": "hunter2"});
+        serde_json::from_value(input).unwrap()
+    }
+
+    /// The addresses that are bound, and the actions of the deployment's rows.
+    async fn state(store: &Store) -> (Vec<String>, Vec<String>) {
+        store.facts_head_settled(FactKind::Audit, "").await.unwrap();
+        let facts = store.facts(FactKind::Audit, "", 0, 100).await.unwrap();
+        let actions = facts.into_iter().map(|row| row.fact.name.clone()).collect();
+        let bound = all(store).await.unwrap();
+        (bound.into_iter().map(|binding| binding.url).collect(), actions)
+    }
+
+    #[tokio::test]
+    async fn a_binding_is_set_and_removed_with_one_row_and_refused_with_none() {
+        const HERE: &str = "https://a.example.com";
+        let (store, folder) = store("rows").await;
+        set(&store, "engine", input(HERE), row("put")).await.unwrap();
+        assert_eq!(state(&store).await, (vec![HERE.into()], vec!["put".into()]));
+        // The credential was given for another provider.
+        let elsewhere = BindingInput { credential: None, ..input("https://b.example.com") };
+        let refused = set(&store, "engine", elsewhere, row("put")).await.unwrap_err();
+        assert!(matches!(refused, BindingFault::Elsewhere("credential")), "{refused}");
+        let whose = Whose::Deployment;
+        assert!(!remove(&store, "nothing", &whose, row("delete")).await.unwrap());
+        assert_eq!(state(&store).await, (vec![HERE.into()], vec!["put".into()]));
+        assert!(remove(&store, "engine", &whose, row("delete")).await.unwrap());
+        assert_eq!(state(&store).await, (Vec::new(), vec!["put".into(), "delete".into()]));
+        assert!(!remove(&store, "engine", &whose, row("delete")).await.unwrap());
+        assert_eq!(state(&store).await.1, ["put", "delete"]);
+        store.close().await;
+        let _ = std::fs::remove_dir_all(&folder);
+    }
+
+    #[tokio::test]
+    async fn no_binding_changes_whose_row_is_not_taken() {
+        const HERE: &str = "https://a.example.com";
+        let (store, folder) = store("no-rows").await;
+        // No store takes a row without a name.
+        set(&store, "engine", input(HERE), row("")).await.unwrap_err();
+        assert_eq!(state(&store).await, (Vec::new(), Vec::new()));
+        set(&store, "engine", input(HERE), row("put")).await.unwrap();
+        set(&store, "engine", input("https://b.example.com"), row("")).await.unwrap_err();
+        remove(&store, "engine", &Whose::Deployment, row("")).await.unwrap_err();
+        assert_eq!(state(&store).await, (vec![HERE.into()], vec!["put".into()]));
+        store.close().await;
+        let _ = std::fs::remove_dir_all(&folder);
+    }
 
     #[test]
     fn an_input_tells_null_from_absent_and_prints_no_secret() {
