@@ -56,14 +56,32 @@ on_both! {
         let data: Value = serde_json::from_str(&event.data).unwrap();
         assert_eq!(data["companyId"], tenant.organization);
         assert_eq!((&data["type"], &data["payload"]), (&json!("script.told"), &json!({ "text": "7" })));
+        assert_eq!(data["primitive"], "script");
         assert!(data["createdAt"].as_str().unwrap().ends_with('Z') && data["id"].is_string(), "{data}");
         let data: Value = serde_json::from_str(&activity.data).unwrap();
         assert_eq!(data["payload"]["action"], "script.play");
+        assert_eq!(data.get("primitive"), Some(&Value::Null), "the host wrote the row of the request");
         for member in ["actorType", "actorId", "entityType", "entityId", "agentId", "runId", "details"] {
             assert!(data["payload"].get(member).is_some(), "{member} is missing in {data}");
         }
         let ids: Vec<u64> = [&event.id, &activity.id].map(|id| id.parse().unwrap()).into();
         assert_ne!(ids[0], ids[1]);
+        // A row that the primitive wrote names it, in the log and on the stream.
+        play(&tenant.client, json!([{ "audit": "script.looked" }])).expect(200);
+        let own = |action: &str| loop {
+            let data: Value = serde_json::from_str(&stream.next_of("activity.logged").data).unwrap();
+            if data["payload"]["action"] == action {
+                break data["primitive"].clone();
+            }
+        };
+        assert_eq!(own("script.looked"), "script");
+        let logged = |action: &str| {
+            let page = tenant.client.get(&format!("/v1/logs?action={action}")).expect(200);
+            let row = page["logs"][0].clone();
+            row.get("primitive").cloned()
+        };
+        until("the rows are numbered", || logged("script.looked").is_some() && logged("script.play").is_some());
+        assert_eq!((logged("script.looked"), logged("script.play")), (Some(json!("script")), Some(Value::Null)));
     }
 
     fn a_reader_that_comes_again_misses_nothing_and_hears_nothing_twice(world: Builder::new().bare()) {

@@ -119,6 +119,7 @@ on_both! {
         assert_eq!(heard[0].header("x-service-event"), Some("script.told"));
         assert_eq!(heard[0].header("x-service-signature"), Some(own_signature(&heard[0], &secret).as_str()));
         assert_eq!((&body["event"], &body["data"]["text"]), (&json!("script.told"), &json!("7")), "nothing from before it");
+        assert_eq!(body["primitive"], "script");
         assert!(body["ts"].is_i64() && body["data"]["tenant_user_id"] == tenant.user, "{body}");
         until("it is logged", || deliveries(&tenant.client, &id)[0]["status"] == "succeeded");
         let delivery = deliveries(&tenant.client, &id).remove(0);
@@ -131,7 +132,8 @@ on_both! {
         assert_eq!(heard[0].body, heard[1].body);
         // And a test of it.
         tenant.client.post(&format!("/v1/webhooks/{id}/test"), &json!({})).expect(202);
-        assert_eq!(verify(&receiver.hears(3)[2], &secret)["event"], "webhook.test");
+        let tested = verify(&receiver.hears(3)[2], &secret);
+        assert_eq!((&tested["event"], tested.get("primitive")), (&json!("webhook.test"), Some(&Value::Null)), "{tested}");
         // The secret is shown once.
         let listed = tenant.client.get("/v1/webhooks").expect(200);
         assert_eq!(listed["webhooks"][0]["id"], id);

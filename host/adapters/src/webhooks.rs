@@ -34,15 +34,22 @@ pub fn secret() -> Result<String, getrandom::Error> {
     Ok(format!("{PREFIX}{}", STANDARD.encode(bytes)))
 }
 
-/// The body: `{event, data: {…, tenant_user_id}, ts}`.
-pub fn body(event: &str, payload: Value, user: Option<&str>, at: Instant) -> String {
+/// The body: `{event, primitive, data: {…, tenant_user_id}, ts}`. `primitive` is null where the host
+/// tells of it.
+pub fn body(
+    event: &str,
+    primitive: Option<&str>,
+    payload: Value,
+    user: Option<&str>,
+    at: Instant,
+) -> String {
     let mut data = match payload {
         Value::Object(members) => members,
         Value::Null => serde_json::Map::new(),
         other => serde_json::Map::from_iter([("value".to_owned(), other)]),
     };
     data.insert("tenant_user_id".to_owned(), json!(user));
-    json!({ "event": event, "data": data, "ts": at.0 }).to_string()
+    json!({ "event": event, "primitive": primitive, "data": data, "ts": at.0 }).to_string()
 }
 
 fn mac(key: &[u8], parts: &[&[u8]]) -> Vec<u8> {

@@ -565,7 +565,7 @@ pub async fn test_webhook(
         event_id: uuid_v7(request.now, stored::random()?),
         event: TEST.into(),
         user: webhook.tenant_user_id.clone(),
-        body: body(TEST, payload, webhook.tenant_user_id.as_deref(), request.now),
+        body: body(TEST, None, payload, webhook.tenant_user_id.as_deref(), request.now),
         webhook: webhook.id,
         status: DeliveryOutcome::Pending,
         attempts: Vec::new(),

@@ -128,6 +128,7 @@ fn deliveries(
         }
         let body: Value = serde_json::from_str(&event.fact.body).unwrap_or_default();
         let (name, user) = (&event.fact.name, body["user"].as_str());
+        let primitive = body["primitive"].as_str();
         let whose = (body["project"].as_str(), user);
         read_to = Some(event.sequence);
         // Its user is erased: there is nothing to deliver any more.
@@ -144,7 +145,7 @@ fn deliveries(
                 event_id: event.fact.id.clone(),
                 event: name.clone(),
                 user: user.map(str::to_owned),
-                body: webhooks::body(name, payload.clone(), user, event.fact.at),
+                body: webhooks::body(name, primitive, payload.clone(), user, event.fact.at),
                 status: DeliveryOutcome::Pending,
                 attempts: Vec::new(),
                 created_at: now,
