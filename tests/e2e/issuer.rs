@@ -198,8 +198,21 @@ on_both! {
         until("it is refunded", || card.balance() == 2_500);
         let number = card.client().post(&format!("/v1/cards/{}/number", card.card), &json!({})).expect(200);
         assert_eq!(number, json!({ "number": "4000009990000018", "cvc": "123", "exp_month": 9, "exp_year": 2031 }));
+        let shown = |decision: &str| {
+            let page = card.tenant.client.get(&format!("/v1/logs?action=cards.number&decision={decision}")).expect(200);
+            page["logs"].as_array().unwrap().clone()
+        };
+        until("that it was shown is a row", || shown("allowed").len() == 1);
+        let row = shown("allowed").remove(0);
+        assert_eq!((&row["entity_id"], &row["on_behalf_of"]), (&json!(card.card), &json!(card.user)), "{row}");
+        assert!(!row.to_string().contains("4000009990000018"), "{row}");
         // The issuer follows.
         card.client().post(&format!("/v1/cards/{}/freeze", card.card), &json!({})).expect(200);
+        let refused = card.client().post(&format!("/v1/cards/{}/number", card.card), &json!({}));
+        assert_eq!(refused.expect_error(409, "state_conflict")["reason"], "card_frozen");
+        assert!(!refused.text().contains("4000009990000018"), "{refused}");
+        until("that it was asked for is one, too", || shown("refused").len() == 1);
+        assert_eq!(shown("allowed").len(), 1);
         assert!(!card.ask(world, "iauth_4", 1));
         until("the issuer knows", || double.card(&card.reference).is_some_and(|(status, _)| status == "inactive"));
         card.client().post(&format!("/v1/cards/{}/cancel", card.card), &json!({})).expect(200);

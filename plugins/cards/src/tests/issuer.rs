@@ -282,4 +282,11 @@ fn a_number_is_the_issuers_and_is_told_of() {
     let refused =
         bench.host.post(&format!("/cards/{plain}/number"), json!({})).map(drop).unwrap_err();
     assert_eq!(refused.reason_text(), Some("closed_loop"));
+    // Of a frozen card it is not told, and nobody hears that it was.
+    bench.host.post(&format!("/cards/{card}/freeze"), json!({})).unwrap();
+    let refused =
+        bench.host.post(&format!("/cards/{card}/number"), json!({})).map(drop).unwrap_err();
+    assert_eq!(refused.reason_text(), Some("card_frozen"));
+    let events = bench.host.events();
+    assert_eq!(events.iter().filter(|event| event.name == "cards.revealed").count(), 1);
 }
