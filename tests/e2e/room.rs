@@ -222,6 +222,7 @@ on_both! {
         let scopes = [
             ("organization", "/v1/organization".to_owned()),
             ("project", format!("/v1/projects/{project}")),
+            ("kit", "/v1/kits/default".to_owned()),
             ("user", format!("/v1/users/{}", tenant.user)),
         ];
         let mut spent = 0;
