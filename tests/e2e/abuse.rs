@@ -83,6 +83,31 @@ on_both! {
         assert_eq!(tried.last(), Some(&429));
         accept(&Client::from(anonymous.base(), ELSEWHERE), &token).expect(201);
     }
+
+    fn one_address_invites_so_often_whoever_asks(
+        world: Builder::as_shipped().bare().environment("CHARTER_AUTH_INVITATIONS_PER_HOUR", "2")
+    ) {
+        let (tenant, other) = (world.register(), world.register());
+        let invite = |client: &Client| {
+            let guest = json!({"email": format!("{}@example.com", unique("guest")), "role": "viewer"});
+            client.post("/v1/organization/members", &guest)
+        };
+        for _ in 0..2 {
+            invite(&tenant.client).expect(201);
+        }
+        // It is the address that has invited, for whichever organization.
+        for client in [&tenant.client, &other.client] {
+            let refused = invite(client);
+            refused.expect_error(429, "rate_limited");
+            let seconds: u32 = refused.header("retry-after").unwrap().parse().unwrap();
+            assert!((1..=1_800).contains(&seconds), "{refused}");
+            assert_eq!(refused.header("ratelimit-policy"), Some("\"invitation\";q=2;w=3600"));
+        }
+        let pending = tenant.client.get("/v1/organization/invitations").expect(200);
+        assert_eq!(pending["invitations"].as_array().unwrap().len(), 2);
+        let elsewhere = Client::from(world.server().address(), ELSEWHERE);
+        invite(&elsewhere.bearer(&tenant.key)).expect(201);
+    }
 }
 
 on_both! {

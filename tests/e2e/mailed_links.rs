@@ -1,7 +1,7 @@
 //! Sign-in links and invitations, mailed through a real SMTP server.
 
 use charter_tests::on_both;
-use charter_tests::patience::until;
+use charter_tests::patience::{PATIENCE, look_for};
 use charter_tests::relay::Relay;
 use charter_tests::tenant::{PASSWORD, unique};
 use serde_json::json;
@@ -44,7 +44,13 @@ on_both! {
         is_plain_page(&world.anonymous().get(&format!("/sign-in?token={}", unique("link"))), 404);
         // A client that asks again and again is slowed down.
         let busy = world.register();
-        until("asking is slowed down", || ask(&busy.email).status == 429);
+        let refused = look_for(PATIENCE, "asking is slowed down", || match ask(&busy.email) {
+            answer if answer.status == 429 => Ok(answer),
+            answer => Err(answer),
+        });
+        refused.expect_error(429, "rate_limited");
+        let seconds: u32 = refused.header("retry-after").unwrap().parse().unwrap();
+        assert!((1..=60).contains(&seconds), "{refused}");
     }
 
     fn an_invitation_is_mailed_and_accepted_by_its_page(world: builder()) {
