@@ -98,6 +98,9 @@ mod tests {
         assert!(check(sent(good, "1614265330"), now.plus_ms(300_001)).is_none(), "stale");
         assert!(check(sent(good, "1614265331"), now).is_none(), "another time than was signed");
         assert!(check(sent("v1,AAAA", "1614265330"), now).is_none());
+        let behind = |others: usize| format!("{}{good}", "v1,AAAA ".repeat(others));
+        assert!(check(sent(&behind(9), "1614265330"), now).is_some());
+        assert!(check(sent(&behind(10), "1614265330"), now).is_none(), "ten are looked at");
         assert!(check(HeaderMap::new(), now).is_none());
         assert!(standard(&sent(good, "1614265330"), b"{}", SECRET, now).is_none());
     }

@@ -176,6 +176,11 @@ mod tests {
         );
         assert!(!check(&good, &[], now));
         assert!(Presented::read(&HeaderMap::new(), now).is_none());
+        // So many parts of the header are looked at: the moment, and nineteen signatures.
+        let behind =
+            |others: usize| format!("t={AT}{},v1={}", ",v1=00".repeat(others), signature());
+        assert!(check(&behind(18), &["whsec_test_secret"], now));
+        assert!(!check(&behind(19), &["whsec_test_secret"], now), "nobody reads on without end");
     }
 
     #[test]

@@ -187,25 +187,29 @@ fn reply(
 }
 
 /// The bindings that have signed a call. Each secret costs a pass over the body, and a stranger
-/// causes it: apart from where requests are served, and for so many secrets at most.
+/// causes it: apart from where requests are served.
 async fn signing(
     bindings: Vec<Arc<Binding>>,
     presented: stripe::Presented,
     body: Bytes,
 ) -> Vec<Arc<Binding>> {
-    let looked_at = move || {
-        let mut known: HashMap<String, bool> = HashMap::new();
-        let mut signs = |secret: &str| match known.get(secret).copied() {
-            Some(signs) => signs,
-            None if known.len() >= SECRETS_MAX => false,
-            None => *known.entry(secret.to_owned()).or_insert(presented.signs(&body, secret)),
-        };
-        let signed = |binding: &Arc<Binding>| {
-            binding.calling_secrets().into_iter().fold(false, |any, secret| signs(secret) | any)
-        };
-        bindings.into_iter().filter(signed).collect()
-    };
+    let looked_at = move || signers(bindings, |secret| presented.signs(&body, secret));
     tokio::task::spawn_blocking(looked_at).await.unwrap_or_default()
+}
+
+/// The bindings of which a secret signs. Each secret is asked about once, however many bindings
+/// have it, and [`SECRETS_MAX`] of them at most.
+fn signers(bindings: Vec<Arc<Binding>>, signs: impl Fn(&str) -> bool) -> Vec<Arc<Binding>> {
+    let mut known: HashMap<String, bool> = HashMap::new();
+    let mut once = |secret: &str| match known.get(secret).copied() {
+        Some(signs) => signs,
+        None if known.len() >= SECRETS_MAX => false,
+        None => *known.entry(secret.to_owned()).or_insert_with(|| signs(secret)),
+    };
+    let signed = |binding: &Arc<Binding>| {
+        binding.calling_secrets().into_iter().fold(false, |any, secret| once(secret) | any)
+    };
+    bindings.into_iter().filter(signed).collect()
 }
 
 /// The hook that an event is for, where one of the bindings that may have signed it serves that
@@ -232,4 +236,60 @@ async fn find_for_event(
         .await?
         .filter(serves)
         .map(|hook| hook.record))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use charter_adapters::providers::Whose;
+    use charter_tenancy::secret::Secret;
+
+    use super::*;
+
+    /// A binding of an organization, whose provider signs with one of these.
+    fn binding(organization: usize, secrets: [Option<&str>; 2]) -> Arc<Binding> {
+        let webhook_secrets = secrets.map(|secret| secret.map(|text| Secret::new(text.to_owned())));
+        Arc::new(Binding {
+            name: "billing".into(),
+            whose: Whose::Organization(organization.to_string()),
+            kind: stripe::KIND.into(),
+            url: "https://example.com".into(),
+            credential: None,
+            webhook_secrets,
+            options: Value::Null,
+            configured: false,
+        })
+    }
+
+    #[test]
+    fn a_secret_that_many_bindings_have_is_looked_at_once() {
+        for (signing, signers_found) in [("new", 3), ("former", 3), ("other", 0)] {
+            let bindings = (0..3).map(|n| binding(n, [Some("new"), Some("former")])).collect();
+            let asked = RefCell::new(Vec::new());
+            let found = signers(bindings, |secret| {
+                asked.borrow_mut().push(secret.to_owned());
+                secret == signing
+            });
+            assert_eq!(found.len(), signers_found, "{signing}");
+            assert_eq!(asked.into_inner(), ["new", "former"], "{signing}");
+        }
+    }
+
+    #[test]
+    fn a_call_is_checked_with_so_many_secrets_and_no_more() {
+        let own: Vec<String> = (0..300).map(|n| format!("secret-{n}")).collect();
+        let of = |n: usize| binding(n, [Some(own[n].as_str()), None]);
+        for (signing, is_found) in [(0, true), (255, true), (256, false), (299, false)] {
+            let asked = RefCell::new(0);
+            let found = signers((0..300).map(of).collect(), |secret| {
+                *asked.borrow_mut() += 1;
+                secret == own[signing]
+            });
+            let whose: Vec<&Whose> = found.iter().map(|binding| &binding.whose).collect();
+            let wanted = Whose::Organization(signing.to_string());
+            assert_eq!(whose, if is_found { vec![&wanted] } else { Vec::new() });
+            assert_eq!(asked.into_inner(), 256);
+        }
+    }
 }
