@@ -33,6 +33,7 @@ use crate::request::HostRequest;
 use crate::serve::BoundHandler;
 
 mod asked;
+mod statements;
 
 const PASSWORD: &str = "correct horse battery staple";
 const NOW: Instant = Instant(1_800_000_000_000);
