@@ -15,10 +15,10 @@ use crate::rules::{play, sights};
 use crate::telling::gauge;
 
 /// An open hook, as its opener knows it.
-struct Hook {
-    id: String,
-    path: String,
-    secret: String,
+pub struct Hook {
+    pub id: String,
+    pub path: String,
+    pub secret: String,
 }
 
 fn tenant_with_script(world: &World) -> Tenant {
@@ -34,7 +34,7 @@ fn open_many(client: &Client, slug: &str, count: usize) -> Answer {
 
 /// Opens a hook of a note, which is made for it.
 #[track_caller]
-fn open(client: &Client, slug: &str, scheme: &str) -> Hook {
+pub fn open(client: &Client, slug: &str, scheme: &str) -> Hook {
     let steps =
         json!([{ "note": "note", "slug": slug, "count": 0 }, { "hook": scheme, "slug": slug }]);
     // The look-up sees the note that is written in the same request.

@@ -9,6 +9,8 @@ use charter_tests::world::{Builder, OPERATOR_TOKEN};
 use charter_tests::{Client, Database, World, on_both};
 use serde_json::{Value, json};
 
+use crate::hooks::open;
+
 /// Every `$ref` within a document.
 fn references(value: &Value, into: &mut BTreeSet<String>) {
     match value {
@@ -212,6 +214,17 @@ on_both! {
         let faulty = marker("faulty");
         tenant.client.put("/v1/vault/name", &json!({ "value": [faulty] })).expect_error(400, "invalid_input");
         secrets.push(faulty);
+        // The id of a hook that is believed without a signature, called and missed.
+        world.install("script", &Artefacts::get().fixture("script"));
+        let hook = open(&tenant.client, "quiet", "none");
+        world.anonymous().post(&hook.path, &json!({})).expect(200);
+        let missed = world.anonymous().get(&hook.path);
+        assert!((400..500).contains(&missed.status), "{missed}");
+        until("the call is told", || {
+            let notes = tenant.client.get("/v1/script/notes").expect(200)["notes"].to_string();
+            notes.contains(&format!("hook {}", hook.id))
+        });
+        secrets.push(hook.id);
         let last = tenant.client.get("/v1/users");
         let id = last.header("x-request-id").unwrap().to_owned();
         world.server().signal("TERM");
