@@ -199,6 +199,19 @@ impl Served {
         }
     }
 
+    /// The same off the async threads: a manifest has as many schemas and patterns as its component
+    /// likes, and each of them is compiled.
+    ///
+    /// # Errors
+    /// The same.
+    pub async fn prepare(component: Arc<Component>) -> Result<Self, Vec<Fault>> {
+        let prepared = tokio::task::spawn_blocking(move || Self::new(component)).await;
+        prepared.unwrap_or_else(|error| {
+            tracing::error!(%error, "preparing a component panicked");
+            Err(vec![Fault::new("", "the component's operations could not be prepared")])
+        })
+    }
+
     /// Its name.
     pub fn name(&self) -> &str {
         &self.manifest.name

@@ -61,7 +61,7 @@ impl Registry {
         }
         let component =
             self.inner.engine.stage(upload.bytes.clone()).await.map_err(LifeCycleError::Unfit)?;
-        let served = Arc::new(Served::new(component).map_err(LifeCycleError::Unfit)?);
+        let served = Arc::new(Served::prepare(component).await.map_err(LifeCycleError::Unfit)?);
         let manifest = served.manifest.clone();
         let version = Version {
             name: manifest.name.clone(),

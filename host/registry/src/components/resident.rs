@@ -74,7 +74,7 @@ impl Resident {
         };
         let load = || async {
             let component = self.engine.open(digest, bytes).await?;
-            let served = Served::new(component)?;
+            let served = Served::prepare(component).await?;
             self.fits(&served.manifest)?;
             Ok(Arc::new(served))
         };

@@ -54,6 +54,28 @@ async fn further_words_of_an_operation_are_kept() {
 }
 
 #[test]
+fn the_schemas_of_a_component_are_compiled_by_no_thread_that_serves() {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .max_blocking_threads(1)
+        .enable_all()
+        .build()
+        .unwrap();
+    runtime.block_on(async {
+        let bed = Bed::new().await;
+        let component = bed.engine.stage(probe(900_001).into()).await.unwrap();
+        // The one thread for long work is taken: nothing is compiled until it is free.
+        let (free, taken) = std::sync::mpsc::channel::<()>();
+        let busy = tokio::task::spawn_blocking(move || taken.recv());
+        let mut prepared = std::pin::pin!(Served::prepare(component));
+        assert!(futures::poll!(&mut prepared).is_pending());
+        drop(free);
+        assert_eq!(prepared.await.unwrap().name(), "probe");
+        assert!(busy.await.unwrap().is_err());
+    });
+}
+
+#[test]
 fn a_credential_that_nobody_knows_is_the_operators() {
     for (declared, wanted) in [
         ("none", Auth::Open),
