@@ -86,7 +86,9 @@ impl Host for State {
         let work = self.work()?;
         let host =
             work.shared.host().ok_or_else(|| not_configured("tools", "the server's pipeline"))?;
-        Ok(host.tools(&work.call.scope).await?.to_string())
+        let tools = host.tools(&work.call.scope).await?.to_string();
+        self.hold(tools.len())?;
+        Ok(tools)
     }
 
     async fn set_standing(&mut self, reason: Option<String>) -> Result<(), Failure> {

@@ -268,6 +268,15 @@ impl Bed {
         State::new(printed, limiter, Some(work), Outbounds::none())
     }
 
+    /// The same for a call of a scope that may hold so many bytes.
+    pub(crate) fn attempt_within(&self, scope: &Scope, bytes: usize) -> State {
+        let mut state = self.attempt(self.call(scope.clone()));
+        let tenant = self.shared.admission.tenant(scope.lane());
+        let gauge = self.shared.stats.memory_bytes.clone();
+        state.limiter = Limiter::new(bytes, self.shared.admission.bytes(&tenant), gauge);
+        state
+    }
+
     /// Ends an attempt by the commit of an answer, or of a refusal.
     pub(crate) async fn end(&self, state: State, answered: bool) -> Result<(), String> {
         let Work { call, mut txn, mut story, facts, mut asked, .. } = state.work.unwrap();

@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::*;
 use crate::call::Call;
-use crate::run::bed::{Bed, alone, handle, key, long, scope, user};
+use crate::run::bed::{Bed, alone, handle, key, long, scope, user, word};
 
 async fn insert(bed: &Bed, by: &Scope, collection: &str, body: &str) -> Result<String, String> {
     let (collection, body) = (collection.to_owned(), body.to_owned());
@@ -339,5 +339,53 @@ async fn what_is_due_at_no_moment_is_due_at_the_nearest() {
         let key =
             Key::new(&user(3).narrowest(), &charter_kernel::unit::Space::of("shop", "items"), id);
         assert_eq!(bed.row(&key).await.unwrap().lease.unwrap().due_at, Instant(due), "{due_at}");
+    }
+}
+
+/// A way to read documents.
+#[derive(Clone, Copy, Debug)]
+enum Read {
+    Get,
+    Lookup,
+    Find(u32),
+    Search,
+}
+
+#[tokio::test]
+async fn documents_that_a_guest_is_handed_are_the_calls_own_memory() {
+    let bed = Bed::new().await;
+    let body = |slug: &str| {
+        json!({ "slug": slug, "text": "green apples", "rest": long(100 << 10) }).to_string()
+    };
+    let id = insert(&bed, &user(3), "notes", &body("a")).await.unwrap();
+    insert(&bed, &user(3), "notes", &body("b")).await.unwrap();
+    let read = async |read: Read, bytes: usize| {
+        let mut guest = bed.attempt_within(&user(3), bytes);
+        let notes = || "notes".to_owned();
+        let read = match read {
+            Read::Get => guest.get(notes(), id.clone()).await.map(|found| found.iter().len()),
+            Read::Lookup => {
+                let found = guest.lookup(notes(), "slug".into(), "a".into()).await;
+                found.map(|found| found.iter().len())
+            }
+            Read::Find(limit) => {
+                let query = Query { limit, ..all("notes") };
+                guest.find(query).await.map(|page| page.items.len())
+            }
+            Read::Search => {
+                guest.search(notes(), "apples".into(), 10).await.map(|found| found.len())
+            }
+        };
+        read.map_err(|failure| word(&failure))
+    };
+    let refused = || Err("payload_too_large:too_much_held".to_owned());
+    for (way, count) in [(Read::Get, 1), (Read::Lookup, 1), (Read::Find(10), 2), (Read::Search, 2)]
+    {
+        assert_eq!(read(way, 64 << 10).await, refused(), "{way:?}");
+        assert_eq!(read(way, 1 << 20).await, Ok(count), "{way:?}");
+    }
+    assert_eq!(read(Read::Find(1), 150 << 10).await, Ok(1));
+    for all in [Read::Find(10), Read::Search] {
+        assert_eq!(read(all, 150 << 10).await, refused(), "each of them counts: {all:?}");
     }
 }

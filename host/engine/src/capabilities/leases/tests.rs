@@ -7,7 +7,7 @@ use charter_kernel::time::Clock as _;
 
 use super::*;
 use crate::bindings::charter::primitive::documents::Host as _;
-use crate::run::bed::{Bed, key, long, scope, user};
+use crate::run::bed::{Bed, key, long, scope, user, word};
 
 /// Puts items of a group there, due at a moment where one is named.
 async fn fill(bed: &Bed, by: &Scope, items: usize, due_at: Option<i64>) {
@@ -216,4 +216,26 @@ async fn a_second_run_is_handed_what_the_first_one_was() {
     rerun(&mut guest, 3);
     assert_eq!(take(&mut guest, 2).await.len(), 1, "who asks for others gets what is left");
     assert_eq!(guest.work().unwrap().story.takes.len(), 3, "and what it was handed is known");
+}
+
+#[tokio::test]
+async fn documents_that_are_handed_out_are_the_calls_own_memory() {
+    let bed = Bed::new().await;
+    let body = format!(r#"{{"group":"g","rest":"{}"}}"#, long(100 << 10));
+    let fill = async |guest: &mut State| {
+        for _ in 0..5 {
+            guest.insert("items".into(), body.clone(), None).await?;
+        }
+        Ok(())
+    };
+    bed.by(user(3), fill).await.unwrap();
+    let until = soon(&bed);
+    let take = async |limit: u32, bytes: usize| {
+        let mut guest = bed.attempt_within(&user(3), bytes);
+        let taken = Host::take(&mut guest, "items".into(), "g".into(), limit, until).await;
+        taken.map(|taken| taken.len()).map_err(|failure| word(&failure))
+    };
+    assert_eq!(take(2, 150 << 10).await, Err("payload_too_large:too_much_held".into()));
+    assert_eq!(take(1, 150 << 10).await, Ok(1));
+    assert_eq!(take(2, 1 << 20).await, Ok(2));
 }

@@ -7,7 +7,7 @@ use charter_kernel::unit::{Guard, Key, Reach, Space};
 
 use super::*;
 use crate::call::Call;
-use crate::run::bed::{Bed, alone, handle, key, scope, user};
+use crate::run::bed::{Bed, alone, handle, key, scope, user, word};
 
 async fn nest(guest: &mut State, operation: &str, key: Option<&str>) -> Result<Reply, Failure> {
     let key = key.map(str::to_owned);
@@ -125,4 +125,15 @@ async fn the_organizations_standing_is_the_billers_word() {
     let viewer = scope(key(Role::Viewer), 1, Some(2), Some(3));
     let said = bed.by(viewer, async |guest| guest.set_standing(None).await).await;
     assert_eq!(said, Err("forbidden:role_insufficient".into()));
+}
+
+#[tokio::test]
+async fn a_list_of_tools_is_the_calls_own_memory() {
+    let bed = Bed::new().await;
+    let tools = async |bytes| {
+        let tools = bed.attempt_within(&user(3), bytes).tools().await;
+        tools.map_err(|failure| word(&failure))
+    };
+    assert_eq!(tools(4).await, Err("payload_too_large:too_much_held".into()));
+    assert_eq!(tools(1 << 20).await, Ok(r#"["other.echo"]"#.into()));
 }

@@ -4,7 +4,6 @@ use charter_kernel::role::Role;
 use charter_kernel::scope::{Actor, ActorKind, Principal, Scope};
 
 use super::*;
-use crate::limiter::Limiter;
 use crate::run::bed::{Bed, alone, key, long, scope, shop, user};
 
 async fn append(bed: &Bed, by: &Scope, log: &str, payload: &str) -> Result<(), String> {
@@ -107,10 +106,7 @@ async fn what_the_host_holds_for_a_read_is_the_calls_own_memory() {
         append(&bed, &user(3), "log", &text).await.unwrap();
     }
     let read = async |bytes: usize| {
-        let mut guest = bed.attempt(bed.call(user(3)));
-        let tenant = bed.shared.admission.tenant(user(3).lane());
-        let gauge = bed.shared.stats.memory_bytes.clone();
-        guest.limiter = Limiter::new(bytes, bed.shared.admission.bytes(&tenant), gauge);
+        let mut guest = bed.attempt_within(&user(3), bytes);
         guest.read("log".into(), 0, 1_000).await.map(|page| page.len())
     };
     let refused = read(1 << 20).await.unwrap_err();
