@@ -156,6 +156,19 @@ fn a_query_is_read_as_its_schema_says() {
 }
 
 #[test]
+fn a_query_that_takes_long_to_check_is_not_checked() {
+    let schema = schema(json!({"type": "object", "properties": {
+        "text": {"type": "string", "pattern": "(a|b)*a(a|b){900}c"}}}));
+    let faults = |value: &str| {
+        let faults = coerce_query(Some(&schema), &pairs(&format!("text={value}")), &[]);
+        faults.unwrap_err().iter().map(ToString::to_string).collect::<String>()
+    };
+    assert!(faults(&"ab".repeat(4_000)).contains("query takes too long to check"));
+    let short = faults(&"ab".repeat(100));
+    assert!(short.starts_with("text ") && !short.contains("too long"), "{short}");
+}
+
+#[test]
 fn without_a_schema_no_parameter_is_known() {
     assert_eq!(coerce_query(None, &[], &[]), Ok(json!({})));
     assert_eq!(coerce_query(None, &pairs("a=1"), &[]).unwrap_err()[0].path, "a");
