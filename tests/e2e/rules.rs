@@ -307,6 +307,19 @@ on_both! {
         assert_eq!(sights(&allowed)[0]["status"], 201, "{allowed}");
     }
 
+    fn nested_calls_that_are_alike_are_told_apart_by_the_calls_that_make_them(world) {
+        let tenant = world.register();
+        let nested = |steps: Value| json!({ "call": "script.play", "body": { "steps": steps } });
+        // Two alike calls, each of which makes an alike call.
+        let inner = nested(json!([{ "note": "note", "count": 1 }]));
+        let outer = nested(json!([{ "note": "note", "count": 2 }, inner]));
+        let played = play(&tenant.client, json!([outer, outer]));
+        assert_eq!(sights(&played).len(), 2, "{played}");
+        let mut counts: Vec<_> = notes(&tenant.client, "note").iter().map(|note| note["count"].as_i64()).collect();
+        counts.sort();
+        assert_eq!(counts, [Some(1), Some(1), Some(2), Some(2)]);
+    }
+
     fn what_the_organizations_own_operation_calls_is_the_default_profiles(world) {
         let tenant = world.register();
         let rule = |call: Value| {
