@@ -145,7 +145,7 @@ fn items(payload: &Payload<'_>) -> u64 {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use proptest::prelude::*;
 
     use super::*;
@@ -164,13 +164,13 @@ mod tests {
         }
     }
 
-    fn section(id: u8, content: &[u8]) -> Vec<u8> {
+    pub(in crate::load) fn section(id: u8, content: &[u8]) -> Vec<u8> {
         [vec![id], number(content.len()), content.to_vec()].concat()
     }
 
     /// A module of functions with so many locals and branches each: `(block (br_if 0 (local.get
     /// 0)))`.
-    fn module(functions: usize, locals: usize, branches: usize) -> Vec<u8> {
+    pub(in crate::load) fn module(functions: usize, locals: usize, branches: usize) -> Vec<u8> {
         let branch = [0x02, 0x40, 0x20, 0x00, 0x0d, 0x00, 0x0b];
         let declared = [vec![1], number(locals), vec![0x7f]].concat();
         let body = [declared, branch.repeat(branches), vec![0x0b]].concat();

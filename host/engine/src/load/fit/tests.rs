@@ -2,6 +2,7 @@
 
 use proptest::prelude::*;
 
+use super::super::weigh::tests::{module, section};
 use super::*;
 
 #[test]
@@ -49,6 +50,17 @@ fn what_is_no_component_is_told_what_it_is() {
     let empty = fault(header);
     assert!(empty.contains("export describe") && empty.contains("it is missing"), "{empty}");
     assert!(empty.contains("export handle") && empty.contains("export react"), "{empty}");
+}
+
+#[test]
+fn a_component_is_weighed_before_anything_else_is_made_of_it() {
+    let wrap = |module: &[u8]| [&b"\0asm\x0d\0\x01\0"[..], &section(1, module)].concat();
+    let fault = fault(&wrap(&module(1, 511, 20_000)));
+    assert!(fault.contains("branches times locals; at most 2000000"), "{fault}");
+    for (functions, is_small) in [(1, true), (10, false)] {
+        let looked = look(&wrap(&module(functions, 300, 1_500)));
+        assert_eq!(looked.weight.is_small(), is_small, "{functions}: {:?}", looked.faults);
+    }
 }
 
 proptest! {
