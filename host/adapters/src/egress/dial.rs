@@ -198,3 +198,6 @@ pub(super) fn failure(error: &hyper::Error) -> EgressError {
     }
     EgressError::Connection
 }
+
+#[cfg(test)]
+mod tests;
