@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use charter_kernel::kit::Denied;
 use charter_kernel::refusal::Refusal;
 use charter_registry::served::{Primitive, Served};
 use charter_tenancy::directory::KitRecord;
@@ -35,8 +36,24 @@ pub async fn gate(app: &App, caller: Arc<Caller>, primitive: &Primitive) -> Resu
     Ok(Gated { caller, served })
 }
 
-/// The version of the primitive that a kit gives, if any: the one decision that HTTP, nested calls,
-/// jobs and hooks share.
+/// Whether a kit gives a primitive, and the version that it pins: the one decision that calls, the
+/// status and what is foreseen share.
+///
+/// # Errors
+/// [`Denied`] where it does not.
+pub fn ask<'k>(
+    primitive: &Primitive,
+    kit: Option<&'k KitRecord>,
+) -> Result<Option<&'k str>, Denied> {
+    let gate = primitive.active().manifest.gate;
+    match kit {
+        Some(kit) => kit.decide(&primitive.name, gate),
+        None => charter_kernel::kit::decide(&primitive.name, gate, None),
+    }
+}
+
+/// The version of the primitive that a kit gives, if any: what HTTP, nested calls, jobs and hooks
+/// are served.
 ///
 /// # Errors
 /// 403 where the kit says no, 501 where it pins a version that is not installed.
@@ -45,11 +62,7 @@ pub async fn decide(
     primitive: &Primitive,
     kit: Option<&KitRecord>,
 ) -> Result<Arc<Served>, Refusal> {
-    let gate = primitive.active().manifest.gate;
-    let pinned = match kit {
-        Some(kit) => kit.decide(&primitive.name, gate)?,
-        None => charter_kernel::kit::decide(&primitive.name, gate, None)?,
-    };
+    let pinned = ask(primitive, kit)?;
     let served = match (primitive.version(pinned), pinned) {
         (Some(served), _) => Some(served.clone()),
         // Not in memory: nobody has asked for it lately.

@@ -1,7 +1,9 @@
 //! The facts known of a request so far, whatever becomes of it: audit, metrics and the rendering of
-//! refusals read it.
+//! answers and refusals read it.
 //!
-//! Stages write what they have found out; nothing decides by it.
+//! Stages write what they have found out. Nobody is let in by it: whether a request may do what it
+//! asks goes by what each stage hands to the next. The form of an answer goes by it (its wording,
+//! its headers, the room that it takes up), and so does whether a refusal is kept under its key.
 
 use std::sync::Arc;
 use std::time::Instant as Elapsed;

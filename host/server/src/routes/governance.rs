@@ -23,6 +23,7 @@ use serde_json::json;
 use super::shape::{Optional, Reference, refuse_faults};
 use crate::app::App;
 use crate::handler;
+use crate::pipeline::gate;
 use crate::request::HostRequest;
 use crate::route::HostRoute;
 use crate::serve::{Answer, Body};
@@ -376,13 +377,10 @@ pub async fn simulate_action(
         }
         caps.push(Gauged::of(gauge, admits));
     }
-    let kit = case
-        .kit
-        .as_ref()
-        .and_then(|kit| kit.decide(&primitive.name, primitive.active.manifest.gate).err());
+    let denied = gate::ask(primitive, case.kit.as_deref()).is_err();
     let no = leave::course(&decision, false, Person::Absent).err();
     let refusal = no.map(|no| no.refusal(&decision));
-    let (verdict, reason) = judge(revoked, kit.is_some(), refusal, limited, over);
+    let (verdict, reason) = judge(revoked, denied, refusal, limited, over);
     Ok(Answer::of(&Simulation {
         verdict,
         reason,

@@ -1,7 +1,9 @@
 //! `GET /v1/limits`: limits and guarantees, as this build truly keeps them (service-api.md,
 //! Limits).
 
-use charter_kernel::authority::{Class, sees_user};
+use std::sync::Arc;
+
+use charter_kernel::authority::Class;
 use charter_kernel::id::UserId;
 use charter_kernel::kit::ConnectionMode;
 use charter_kernel::limits::PAGE_LIMIT_MAX;
@@ -15,7 +17,6 @@ use serde_json::{Map, Value, json};
 use super::shape::{Optional, Reference};
 use crate::app::App;
 use crate::handler;
-use crate::pipeline::identify::unreadable;
 use crate::request::HostRequest;
 use crate::route::HostRoute;
 use crate::serve::{Answer, Params};
@@ -136,22 +137,23 @@ pub async fn get_limits(
     Ok(Answer::of(&limits))
 }
 
+/// The kit of the tenant user that is named, else that of the request's place.
 async fn kit(
     app: &App,
     request: &HostRequest,
     tenant: Option<&str>,
-) -> Result<Option<std::sync::Arc<KitRecord>>, Refusal> {
+) -> Result<Option<Arc<KitRecord>>, Refusal> {
     let place = request.place()?;
-    let named = match tenant {
-        None | Some("default" | "me") => place.user.clone(),
-        Some(text) => {
-            let absent = || Refusal::not_found().param("tenant");
-            let id = UserId::parse(text).ok_or_else(absent)?;
-            sees_user(&place.scope, &id).map_err(|_| absent())?;
-            let found = app.directory.user(&place.project.id, &id).await.map_err(unreadable)?;
-            Some(found.ok_or_else(absent)?)
-        }
+    let id = match tenant {
+        None | Some("default" | "me") => return Ok(place.kit.clone()),
+        Some(text) => text,
     };
-    let assigned = named.as_ref().and_then(|user| user.kit.as_ref());
-    app.directory.kit(&place.project, assigned).await.map_err(unreadable)
+    let absent = || Refusal::not_found().param("tenant");
+    let id = UserId::parse(id).ok_or_else(absent)?;
+    let tenant = app.directory.place_of_user(place, &place.project.id, &id).await;
+    let tenant = tenant.map_err(|refusal| match refusal.code {
+        Code::NotFound => absent(),
+        _ => refusal,
+    })?;
+    Ok(tenant.kit)
 }

@@ -18,6 +18,7 @@ use serde::Serialize;
 use super::webhooks;
 use crate::app::App;
 use crate::handler;
+use crate::pipeline::gate;
 use crate::pipeline::identify::unreadable;
 use crate::request::HostRequest;
 use crate::route::HostRoute;
@@ -97,15 +98,10 @@ pub async fn get_status(
     txn: &mut Txn,
 ) -> Result<Answer<Status>, Refusal> {
     let place = request.place()?;
-    let assigned = place.user.as_ref().and_then(|user| user.kit.as_ref());
-    let kit = app.directory.kit(&place.project, assigned).await.map_err(unreadable)?;
     let live = app.registry.current();
     let primitives = live.primitives().map(|primitive| {
         let manifest = &primitive.active().manifest;
-        let decided = match &kit {
-            Some(kit) => kit.decide(&primitive.name, manifest.gate),
-            None => charter_kernel::kit::decide(&primitive.name, manifest.gate, None),
-        };
+        let decided = gate::ask(primitive, place.kit.as_deref());
         let served = decided.as_ref().ok().and_then(|pinned| primitive.version(*pinned));
         // All that any of its operations would answer 501 for.
         let required = manifest
