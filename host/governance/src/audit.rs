@@ -161,6 +161,7 @@ impl Log {
     /// # Errors
     /// When the store cannot be asked, or takes no changes.
     pub async fn checkpoint(&self) -> Result<Sealed, Refusal> {
+        // No `Store::transact`: each run commits a step and another follows, until none is left.
         for _ in 0..ATTEMPTS_MAX {
             let latest = self.latest().await?;
             let mut tree = match &latest {

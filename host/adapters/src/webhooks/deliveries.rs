@@ -47,8 +47,6 @@ const LEASE_MS: i64 = 60_000;
 const BACKOFF_MS: [i64; 3] = [5_000, 60_000, 600_000];
 /// The longest wait that an endpoint can ask for.
 const RETRY_AFTER_MS_MAX: i64 = 3_600_000;
-/// Looks at a webhook while others change it, before what its end says of it is let go.
-const TALLIES_MAX: u32 = 16;
 /// Deliveries in a row that fail for good before a webhook is switched off.
 const FAILURES_MAX: u32 = 20;
 
@@ -351,21 +349,23 @@ async fn end(
         ],
         ..Unit::default()
     };
-    for _ in 0..TALLIES_MAX {
-        let Some((took, gone)) = took else { break };
-        let found = adapters.store.get(&webhook).await.ok().flatten();
-        let Some((found, version)) =
-            found.and_then(|row| Some((Webhook::read(&row).ok()?, row.version)))
-        else {
-            break;
-        };
+    let mut attempts = adapters.store.attempts(&unit.organization);
+    while let Some((took, gone)) = took
+        && let Some(mut txn) = attempts.begin()
+    {
+        let found = txn.get(&webhook).await.ok().flatten();
+        let Some(found) = found.and_then(|row| Webhook::read(&row).ok()) else { break };
         let Some((after, facts)) = tally(adapters, &found, took, gone) else { break };
         let Ok(draft) = after.draft() else { break };
-        let mut both = Unit { facts, ..unit.clone() };
-        both.guards.push(Guard::Unchanged { key: webhook.clone(), version });
-        both.writes.push(Write::Replace { key: webhook.clone(), draft, expected: None });
-        match adapters.store.commit_settling(both).await {
-            Err(CommitError::Rejected(Rejection::Conflict { .. })) => {}
+        if txn.replace(webhook.clone(), draft, None).await.is_err() {
+            break;
+        }
+        txn.step(unit.guards.clone(), unit.writes.clone());
+        facts.into_iter().for_each(|fact| txn.fact(fact));
+        match txn.commit_settling().await {
+            Err(CommitError::Rejected(Rejection::Conflict { keys })) => {
+                attempts.wait_turn(&keys).await;
+            }
             Err(CommitError::Rejected(Rejection::Refused(_))) => break,
             Err(error) => {
                 return tracing::warn!(%error, "what became of a delivery could not be written; it is tried again");

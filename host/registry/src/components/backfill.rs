@@ -53,6 +53,8 @@ impl Registry {
         let mut after: Option<Key> = None;
         let mut rebuilt = 0_u64;
         let mut attempts = 0;
+        // No `Store::transact`: a transaction scans no space, and a batch of documents, whatever it
+        // was refused for, is read again.
         loop {
             let rows = self.inner.store.scan(space, after.as_ref(), BATCH_ROWS).await?;
             let Some((last, _)) = rows.last() else { break };

@@ -40,8 +40,6 @@ const PLACES: usize = 16;
 const BACKOFF_MS: i64 = 5_000;
 /// The longest wait between two tries.
 const BACKOFF_MS_MAX: i64 = 900_000;
-/// Commits of one end while others change the link that it is about.
-const COMMITS_MAX: u32 = 8;
 
 /// Until the host drains; what is being handed over then is handed over first.
 pub(super) async fn run(app: Arc<App>) {
@@ -229,8 +227,8 @@ async fn end(
     told: Vec<Fact>,
 ) {
     let (key, token) = (&taken.key, &taken.token);
-    for _ in 0..COMMITS_MAX {
-        let mut txn = app.store.begin(&mail.organization);
+    let mut attempts = app.store.attempts(&mail.organization);
+    while let Some(mut txn) = attempts.begin() {
         let guard = Guard::Lease { key: key.clone(), token: token.clone() };
         txn.step(vec![guard], vec![Write::Settle { key: key.clone(), token: token.clone() }]);
         told.iter().for_each(|fact| txn.fact(fact.clone()));
@@ -245,7 +243,9 @@ async fn end(
         }
         match txn.commit_settling().await {
             Ok(_) => return,
-            Err(CommitError::Rejected(Rejection::Conflict { .. })) => {}
+            Err(CommitError::Rejected(Rejection::Conflict { keys })) => {
+                attempts.wait_turn(&keys).await;
+            }
             // Somebody else has taken it up meanwhile.
             Err(error) if error.refusal().is_some() => return,
             Err(error) => {
