@@ -1,8 +1,8 @@
-//! The line that every way in takes, one stage a file: resolve the caller, gate, match, admit,
+//! The line that every face leads into, one stage a file: resolve the caller, gate, match, admit,
 //! validate, claim, call, settle. Each stage takes what only the stage before makes, so that none
 //! can be skipped or moved without a compile error.
 //!
-//! The ways in are short: [`run`] for HTTP, with [`client`] for what a client alone asks and gets;
+//! The faces are short: [`run`] for HTTP, with [`client`] for what a client alone asks and gets;
 //! [`nested`] for calls between primitives and approved requests; jobs and questions of hooks enter
 //! by [`owner`] and [`call`], having no operation.
 //!

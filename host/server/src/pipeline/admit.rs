@@ -26,7 +26,7 @@ pub struct Admitted {
     standing: Option<Guard>,
 }
 
-/// The question that one way in asks between the caller's power and the deployment's offer.
+/// The question that one face asks between the caller's power and the deployment's offer.
 pub trait Pace: Send {
     /// Refuses what comes too fast, or need not come at all.
     fn keep(

@@ -32,7 +32,7 @@ use crate::app::App;
 use crate::bounds::answers::AnswerRoom;
 use crate::metrics::RequestOutcome;
 
-/// The additions of one way in to the call of an operation.
+/// The additions of one face to the call of an operation.
 pub struct Way {
     /// The idempotency claim.
     pub claim: Option<Arc<Claim>>,

@@ -1,7 +1,7 @@
 //! The caller, and the place of the request: what the credential proved and the one resolver found.
 //!
-//! Only this file makes a [`Caller`], and every way in begins with one. The guards of a caller at
-//! the commit are named here, so that each way in requires the same.
+//! Only this file makes a [`Caller`], and every face begins with one. The guards of a caller at
+//! the commit are named here, so that each face requires the same.
 
 use std::sync::Arc;
 

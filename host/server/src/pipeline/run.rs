@@ -1,7 +1,7 @@
 //! The line of a request over HTTP: accept ─ match family ─ identify ─ resolve scope ─ kit gate ─ match
 //! operation ─ admit ─ validate ─ claim key ─ call ─ commit ─ respond.
 //!
-//! From the kit gate on, the stages are those of every way in.
+//! From the kit gate on, the stages are those of every face.
 
 use std::sync::Arc;
 

@@ -1,4 +1,5 @@
-//! The docs against the tree: every path, link, test and reason that a document names is there.
+//! The docs against the tree: every path, link, test and reason that a document names is there, and
+//! every reason that the host gives is named.
 //!
 //! Knows Markdown only as far as it needs to: code spans and links outside fenced blocks.
 
@@ -16,6 +17,16 @@ const MADE_BY_READERS: [&str; 1] = ["plugins/notes"];
 /// The comment ahead of the table whose second column is the host's reasons.
 const REASONS: &str = "<!-- reasons -->";
 
+/// The calls and members by which a refusal gets its reason, up to the reason and behind it. A row
+/// of the audit log has a reason too, which is no `String`.
+const GIVES: [(&str, &str); 5] = [
+    ("forbidden(", ""),
+    ("state_conflict(", ""),
+    (".reason(", ""),
+    ("State { reason: ", ""),
+    ("reason: Some(", ".into()"),
+];
+
 /// A word with that many underscores is a sentence, and names a test.
 const UNDERSCORES_OF_TESTS: usize = 4;
 
@@ -32,7 +43,43 @@ pub(super) fn faults(files: &Files) -> Vec<String> {
                 format!("{}:{line}: names the reason `{reason}`, which no refusal has", file.path)
             })
         }))
+        .chain(find_unnamed(files))
         .collect()
+}
+
+/// The reasons that the host gives and the document with the table of reasons does not name.
+fn find_unnamed(files: &Files) -> Vec<String> {
+    let has_table = |file: &&File| file.text.lines().any(|line| line == REASONS);
+    let Some(table) = files.iter().find(has_table) else { return Vec::new() };
+    let spans = prose(&table.text).flat_map(|(_, line)| line.split('`').skip(1).step_by(2));
+    let named: BTreeSet<&str> =
+        spans.map(|span| span.strip_prefix("reason: ").unwrap_or(span)).collect();
+    let is_tested = |path: &str| path.ends_with("/tests.rs") || path.contains("/tests/");
+    let sources = files.rust().filter(|file| file.path.starts_with("host/"));
+    sources
+        .filter(|file| !is_tested(&file.path))
+        .flat_map(|file| find_given(&file.text).into_iter().map(move |given| (file, given)))
+        .filter(|(_, (_, reason))| !named.contains(reason))
+        .map(|(file, (line, reason))| {
+            format!("{}:{line}: gives the reason `{reason}`, which {} lacks", file.path, table.path)
+        })
+        .collect()
+}
+
+/// The reasons that a source gives to refusals as literals ahead of its tests, with their lines.
+fn find_given(text: &str) -> Vec<(usize, &str)> {
+    let text = text.split("#[cfg(test)]\nmod ").next().unwrap_or_default();
+    let found = GIVES.iter().flat_map(|(ahead, behind)| {
+        text.match_indices(ahead).filter_map(move |(at, _)| {
+            let literal = text[at + ahead.len()..].trim_start().strip_prefix('"')?;
+            let (reason, rest) = literal.split_once('"')?;
+            let line = 1 + text[..at].matches('\n').count();
+            rest.starts_with(behind).then_some((line, reason))
+        })
+    });
+    let mut found: Vec<_> = found.collect();
+    found.sort_unstable();
+    found
 }
 
 /// The things that documents may name.
@@ -161,11 +208,16 @@ mod tests {
             ),
             file(
                 "docs/errors.md",
-                "<!-- reasons -->\n| code | reason |\n|---|---|\n| | `pinned` |\n| | `lost` |\n",
+                "<!-- reasons -->\n| code | reason |\n|---|---|\n| | `pinned` |\n| | `lost` |\n\n\
+                 `reason: said`\n",
             ),
             file(
                 "host/kernel/src/lib.rs",
-                "#[test]\nfn a_trap_leaves_no_document() { forbidden(\"pinned\") }",
+                "#[test]\nfn a_trap_leaves_no_document() { forbidden(\"pinned\") }\n\
+                 fn refuse() { forbidden(\n\"unsaid\"); refusal.reason(\"said\") }\n\
+                 const ROW: Row = Row { reason: Some(\"of a row\"), fault: reason };\n\
+                 const NO: Failure = Failure { reason: Some(\"hidden\".into()) };\n\
+                 #[cfg(test)]\nmod tests { fn make() { forbidden(\"made up\") } }",
             ),
         ]);
         assert_eq!(
@@ -175,6 +227,8 @@ mod tests {
                 "docs/a.md:5: names the file `b.md`, which is not there",
                 "docs/a.md:6: names the test `a_test_that_is_not_there`, which is not there",
                 "docs/errors.md:5: names the reason `lost`, which no refusal has",
+                "host/kernel/src/lib.rs:3: gives the reason `unsaid`, which docs/errors.md lacks",
+                "host/kernel/src/lib.rs:6: gives the reason `hidden`, which docs/errors.md lacks",
             ]
         );
     }
