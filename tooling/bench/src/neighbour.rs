@@ -28,35 +28,50 @@ const LARGE: usize = 40;
 /// Bytes of each.
 const LARGE_BYTES: usize = 3_900_000;
 
-/// One kind of hostile calls: its name in the table, the operation, and the script of one call.
+/// Letters of a riddle, near the most that is checked at all.
+const RIDDLE_LETTERS: usize = 200_000;
+
+/// One kind of hostile calls: its name in the table, the operation, and the body of one call.
 type Kind = (&'static str, &'static str, Value);
 
-fn kinds() -> [Kind; 8] {
-    let play = "/v1/script";
+fn kinds() -> [Kind; 9] {
+    let (play, peek) = ("/v1/script", "/v1/script/peek");
     let nested = json!([{"call": "script.play", "body": {"steps": [{"sleep_ms": 5_000}]}}]);
     let job = json!({"enqueue": [{"spin_ms": 50}]});
+    let of = |steps: Value| json!({ "steps": steps });
     [
-        ("a neighbour beside 64 spinning calls", play, json!([{"spin_ms": 60_000}])),
-        ("a neighbour beside 64 sleeping calls", play, json!([{"sleep_ms": 5_000}])),
-        ("a neighbour beside 64 calls that sleep nested", play, nested),
-        (
-            "a neighbour beside 64 calls that read big pages",
-            "/v1/script/peek",
-            json!([{"pages": 8}]),
-        ),
+        ("a neighbour beside 64 spinning calls", play, of(json!([{"spin_ms": 60_000}]))),
+        ("a neighbour beside 64 sleeping calls", play, of(json!([{"sleep_ms": 5_000}]))),
+        ("a neighbour beside 64 calls that sleep nested", play, of(nested)),
+        ("a neighbour beside 64 calls that read big pages", peek, of(json!([{"pages": 8}]))),
         (
             "a neighbour beside 64 calls that read big streams",
-            "/v1/script/peek",
-            json!([{"entries_of": "big", "times": 8}]),
+            peek,
+            of(json!([{"entries_of": "big", "times": 8}])),
         ),
         (
             "a neighbour beside 64 calls that flood the log",
             play,
-            json!([{"log": 2_000, "line": "x".repeat(1_000)}]),
+            of(json!([{"log": 2_000, "line": "x".repeat(1_000)}])),
         ),
-        ("a neighbour beside 64 short calls", play, json!([{"spin_ms": 4}])),
-        ("a neighbour beside 64 calls that enqueue jobs", play, vec![job; 20].into()),
+        ("a neighbour beside 64 short calls", play, of(json!([{"spin_ms": 4}]))),
+        ("a neighbour beside 64 calls that enqueue jobs", play, of(vec![job; 20].into())),
+        (
+            "a neighbour beside 64 calls whose bodies take long to check",
+            play,
+            json!({ "steps": [], "riddle": riddle() }),
+        ),
     ]
+}
+
+/// A text that the pattern of a script's riddle takes long over: no part of it is like another.
+fn riddle() -> String {
+    let mut state = 1_u32;
+    let mut letter = || {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        if state >> 31 == 0 { 'a' } else { 'b' }
+    };
+    (0..RIDDLE_LETTERS).map(|_| letter()).collect()
 }
 
 /// The measured organization, with its queue.
@@ -137,20 +152,20 @@ async fn beside(
     server: &Server,
     neighbour: &Neighbour,
     n: usize,
-    (name, path, steps): Kind,
+    (name, path, body): Kind,
 ) -> Result<Row> {
     let villain = tools::register(server, &format!("villain-{n}")).await?;
-    prepare(tools, server, &villain, path, &steps).await?;
+    prepare(tools, server, &villain, path, &body["steps"][0]).await?;
     let calm = neighbour.slowest(tools.pace.time(5.0)).await;
     let before = server.resident()?;
-    let script = json!({ "steps": steps }).to_string();
+    let body = body.to_string();
     let plan = Plan {
         address: server.address.clone(),
         connections: tools.pace.count(HOSTILE),
         duration: tools.pace.time(12.0),
         rate: None,
     };
-    let requests: Requests = load::repeat(request_of(&villain, "POST", path, Some(&script)));
+    let requests: Requests = load::repeat(request_of(&villain, "POST", path, Some(&body)));
     let attack = tokio::spawn(async move { load::run(&plan, requests).await });
     // They are under way before anybody looks.
     tokio::time::sleep(tools.pace.time(2.0)).await;
@@ -188,11 +203,11 @@ async fn prepare(
     server: &Server,
     villain: &str,
     path: &str,
-    steps: &Value,
+    step: &Value,
 ) -> Result<()> {
-    let first = if steps[0].get("pages").is_some() {
+    let first = if step.get("pages").is_some() {
         json!({"fill": 1, "bytes": LARGE_BYTES})
-    } else if steps[0].get("entries_of").is_some() {
+    } else if step.get("entries_of").is_some() {
         json!({"append": "big", "bytes": LARGE_BYTES})
     } else {
         return Ok(());
