@@ -165,7 +165,7 @@ impl Request {
         })?;
         Ok(Nested {
             request: approval.request_id.clone(),
-            scope: party.scope,
+            scope: party.into_scope(),
             credential: left.guards,
             primitive: "approvals".into(),
             operation: self.operation.clone(),

@@ -511,11 +511,16 @@ pub async fn case(governance: &Governance, scope: &Scope) -> Result<Case, Refusa
         Refusal::forbidden("no_tenant", "A regulated action is taken on behalf of an organization.")
     };
     let party = governance.directory.party_again(scope).await?;
-    let organization = party.organization.ok_or_else(absent)?;
-    if scope.user().is_some() && party.user.is_none() && scope.actor().kind != ActorKind::System {
+    let organization = party.organization().cloned().ok_or_else(absent)?;
+    if scope.user().is_some() && party.user().is_none() && scope.actor().kind != ActorKind::System {
         return Err(Refusal::not_found());
     }
-    Ok(Case { organization, project: party.project, user: party.user, kit: party.kit })
+    Ok(Case {
+        organization,
+        project: party.project().cloned(),
+        user: party.user().cloned(),
+        kit: party.kit().cloned(),
+    })
 }
 
 /// The grants of the user, each with what requires that it still stands.

@@ -111,8 +111,8 @@ async fn scope(app: &App, record: &HookRecord) -> Result<Option<Scope>, Refusal>
     };
     match app.directory.party(principal, owner).await {
         Ok(party) => {
-            let told = party.user.is_none_or(|user| user.active) || record.provider().is_some();
-            Ok(Some(party.scope).filter(|_| told))
+            let told = party.user().is_none_or(|user| user.active) || record.provider().is_some();
+            Ok(Some(party.into_scope()).filter(|_| told))
         }
         Err(Unplaced::Gone(_)) => Ok(None),
         Err(Unplaced::Unread) => Err(Refusal::overloaded(1)),

@@ -77,7 +77,7 @@ impl HostRequest {
     /// # Errors
     /// As [`HostRequest::place`].
     pub fn principal(&self) -> Result<&Principal, Refusal> {
-        Ok(self.place()?.scope.principal())
+        Ok(self.place()?.scope().principal())
     }
     /// The organization whose audit log the request reads; the operator reads the deployment's own.
     ///
@@ -86,7 +86,7 @@ impl HostRequest {
     pub fn audit_organization(&self) -> Result<&str, Refusal> {
         match self.identity {
             Identity::Operator => Ok(""),
-            _ => Ok(self.place()?.organization.id.as_str()),
+            _ => Ok(self.place()?.organization().id.as_str()),
         }
     }
     /// The place at which the request acts.

@@ -21,35 +21,23 @@ use crate::records::organization::Loosening;
 /// The place at which a request acts: the organization of its credential, and the project, user and
 /// kit that were named or defaulted. Only this file makes one.
 #[derive(Clone, Debug)]
-#[non_exhaustive]
 pub struct Place {
-    /// The proof that the kernel and the engine ask for.
-    pub scope: Scope,
-    /// The credential's organization.
-    pub organization: Arc<OrganizationRecord>,
-    /// The selected project.
-    pub project: Arc<ProjectRecord>,
-    /// The selected tenant user; absent where none was named and the project has no default.
-    pub user: Option<Arc<UserRecord>>,
-    /// The kit that applies: the user's, else the project's.
-    pub kit: Option<Arc<KitRecord>>,
+    scope: Scope,
+    organization: Arc<OrganizationRecord>,
+    project: Arc<ProjectRecord>,
+    user: Option<Arc<UserRecord>>,
+    kit: Option<Arc<KitRecord>>,
 }
 
 /// The owner of work that runs later: as much of a place as its record names. The deployment's own
 /// names nothing.
 #[derive(Clone, Debug)]
-#[non_exhaustive]
 pub struct Party {
-    /// The proof.
-    pub scope: Scope,
-    /// The organization.
-    pub organization: Option<Arc<OrganizationRecord>>,
-    /// The project.
-    pub project: Option<Arc<ProjectRecord>>,
-    /// The tenant user.
-    pub user: Option<Arc<UserRecord>>,
-    /// The kit that applies, where there is a project.
-    pub kit: Option<Arc<KitRecord>>,
+    scope: Scope,
+    organization: Option<Arc<OrganizationRecord>>,
+    project: Option<Arc<ProjectRecord>>,
+    user: Option<Arc<UserRecord>>,
+    kit: Option<Arc<KitRecord>>,
 }
 
 /// The project and user that a request names by path or header.
@@ -105,6 +93,27 @@ impl From<Unreadable> for Refusal {
 }
 
 impl Place {
+    /// The proof that the kernel and the engine ask for.
+    pub fn scope(&self) -> &Scope {
+        &self.scope
+    }
+    /// The credential's organization.
+    pub fn organization(&self) -> &Arc<OrganizationRecord> {
+        &self.organization
+    }
+    /// The selected project.
+    pub fn project(&self) -> &Arc<ProjectRecord> {
+        &self.project
+    }
+    /// The selected tenant user; absent where none was named and the project has no default.
+    pub fn user(&self) -> Option<&Arc<UserRecord>> {
+        self.user.as_ref()
+    }
+    /// The kit that applies: the user's, else the project's.
+    pub fn kit(&self) -> Option<&Arc<KitRecord>> {
+        self.kit.as_ref()
+    }
+
     /// Whether who asks may give more room than there is, here.
     ///
     /// # Errors
@@ -120,6 +129,33 @@ impl Place {
         let principal = self.scope.principal().clone();
         let scope = proof_in(principal, &self.organization).scope();
         Self { scope, user: None, kit: None, ..self.clone() }
+    }
+}
+
+impl Party {
+    /// The proof.
+    pub fn scope(&self) -> &Scope {
+        &self.scope
+    }
+    /// The proof alone.
+    pub fn into_scope(self) -> Scope {
+        self.scope
+    }
+    /// The organization.
+    pub fn organization(&self) -> Option<&Arc<OrganizationRecord>> {
+        self.organization.as_ref()
+    }
+    /// The project.
+    pub fn project(&self) -> Option<&Arc<ProjectRecord>> {
+        self.project.as_ref()
+    }
+    /// The tenant user.
+    pub fn user(&self) -> Option<&Arc<UserRecord>> {
+        self.user.as_ref()
+    }
+    /// The kit that applies, where there is a project.
+    pub fn kit(&self) -> Option<&Arc<KitRecord>> {
+        self.kit.as_ref()
     }
 }
 

@@ -50,10 +50,11 @@ pub async fn admit(app: &App, matched: Matched, pace: &mut impl Pace) -> Result<
     let contract = matched.operation().contract();
     let mut asked_anew = Vec::new();
     if let Some(place) = matched.caller().place() {
-        authority::admit(&place.scope, contract.class, contract.access)?;
-        if place.scope.actor().kind == ActorKind::System && contract.class.is_asked_anew() {
+        authority::admit(place.scope(), contract.class, contract.access)?;
+        if place.scope().actor().kind == ActorKind::System && contract.class.is_asked_anew() {
             // A job, which goes on without the credential that asked for it; this does not.
-            let left = app.directory.cut(place.scope.principal(), &place.organization.id).await?;
+            let left =
+                app.directory.cut(place.scope().principal(), &place.organization().id).await?;
             authority::admit_principal(&left.principal, contract.class, contract.access)?;
             asked_anew = left.guards;
         }
@@ -66,7 +67,7 @@ pub async fn admit(app: &App, matched: Matched, pace: &mut impl Pace) -> Result<
     let mut standing = None;
     if let Operation::Guest(served, operation) = matched.operation() {
         if let Some(place) = matched.caller().place() {
-            let organization = &place.organization.id;
+            let organization = &place.organization().id;
             standing =
                 standing::ask(app, organization, served.name(), operation.llm_routing).await?;
         }
@@ -78,9 +79,9 @@ pub async fn admit(app: &App, matched: Matched, pace: &mut impl Pace) -> Result<
 /// Only changes ask whether the profile is active: a revoked profile's reads keep answering.
 fn revocation(place: &Place, operation: &Operation) -> Result<(), Refusal> {
     let mutates = operation.contract().mutates;
-    let Some(user) = place.user.as_ref().filter(|_| mutates) else { return Ok(()) };
+    let Some(user) = place.user().filter(|_| mutates) else { return Ok(()) };
     // On the host's own routes the default profile is no party, unless it was named.
-    let party = matches!(operation, Operation::Guest(..)) || place.scope.level() == Level::User;
+    let party = matches!(operation, Operation::Guest(..)) || place.scope().level() == Level::User;
     if party && !user.active { Err(profile_revoked()) } else { Ok(()) }
 }
 
@@ -89,7 +90,7 @@ fn needs(app: &App, caller: &Caller, needs: &[String]) -> Result<(), Refusal> {
         return Ok(());
     }
     let missing = match caller.place() {
-        Some(place) => app.adapters.providers.missing(&place.scope, needs),
+        Some(place) => app.adapters.providers.missing(place.scope(), needs),
         None => app.adapters.providers.missing_needs(needs),
     };
     if missing.is_empty() { Ok(()) } else { Err(Refusal::not_configured(&missing)) }

@@ -71,20 +71,20 @@ impl Subject {
             };
             return by_operator.then_some(subject);
         };
-        let actor = place.scope.actor();
+        let actor = place.scope().actor();
         Some(Self {
             request,
             at,
-            organization: place.organization.id.to_string(),
+            organization: place.organization().id.to_string(),
             actor: (actor.kind.as_str().to_owned(), actor.id.clone()),
             on_behalf_of: match &entity {
                 // A user's removal is on nobody's behalf: its row stays whole, and explains the others.
                 _ if REMOVALS.iter().any(|(action, _)| *action == &*operation) => None,
                 // A row about a user is theirs, so that what it says of them goes with them.
                 Some((kind, user)) if kind == "user" => Some(user.clone()),
-                _ => place.user.as_ref().map(|user| user.id.to_string()),
+                _ => place.user().map(|user| user.id.to_string()),
             },
-            project: Some(&place.project)
+            project: Some(place.project())
                 .filter(|_| !trail.is_of_organization)
                 .map(|project| project.id.to_string()),
             operation,

@@ -268,19 +268,19 @@ fn origin(
         BodyRule::Raw { .. } => return None,
         _ => None,
     };
-    let actor = place.scope.actor();
+    let actor = place.scope().actor();
     Some(Origin::Request(Box::new(approvals::Request {
         operation: operation.contract.id.to_string(),
         parameters: validated.parameters().iter().chain(validated.pairs()).cloned().collect(),
         body,
-        organization: place.organization.id.to_string(),
-        project: (place.project.id.to_string(), place.project.test),
-        user: place.user.as_ref().map(|user| user.id.to_string()),
-        naming: Some(place.scope.naming()),
+        organization: place.organization().id.to_string(),
+        project: (place.project().id.to_string(), place.project().test),
+        user: place.user().map(|user| user.id.to_string()),
+        naming: Some(place.scope().naming()),
         actor: (actor.kind.as_str().to_owned(), actor.id.clone()),
-        account: place.scope.principal().root.clone(),
-        role: place.scope.role(),
-        principal: Some(place.scope.principal().clone()),
+        account: place.scope().principal().root.clone(),
+        role: place.scope().role(),
+        principal: Some(place.scope().principal().clone()),
         base: public::base(&app.adapters),
         tells,
         job: None,

@@ -67,7 +67,7 @@ impl Caller {
     /// project and no profile is a party that nobody named.
     #[must_use]
     pub fn party_to(self: Arc<Self>, class: Class) -> Arc<Self> {
-        let named = |place: &&Place| place.scope.level() != Level::Organization;
+        let named = |place: &&Place| place.scope().level() != Level::Organization;
         match self.place.as_ref().filter(|place| class.is_whole() && !named(place)) {
             Some(place) => {
                 Arc::new(Self { place: Some(place.of_organization()), ..(*self).clone() })
@@ -84,8 +84,8 @@ impl Caller {
     /// As [`charter_tenancy::directory::Directory::place`].
     pub async fn call_on(self, app: &App, class: Class) -> Result<Arc<Self>, Refusal> {
         let placed = match &self.place {
-            Some(place) if !class.is_whole() && place.scope.project().is_none() => {
-                let (principal, id) = (place.scope.principal().clone(), &place.organization.id);
+            Some(place) if !class.is_whole() && place.scope().project().is_none() => {
+                let (principal, id) = (place.scope().principal().clone(), &place.organization().id);
                 Some(app.directory.place(principal, id, Named::default()).await?)
             }
             _ => None,
@@ -109,13 +109,13 @@ impl Caller {
 
     /// The organization whose work it is; empty for the deployment's own.
     pub fn organization(&self) -> &str {
-        self.place.as_ref().map_or("", |place| place.organization.id.as_str())
+        self.place.as_ref().map_or("", |place| place.organization().id.as_str())
     }
 
     /// The scope of its calls.
     pub fn scope(&self) -> Scope {
         match (&self.place, &self.identity) {
-            (Some(place), _) => place.scope.clone(),
+            (Some(place), _) => place.scope().clone(),
             (None, Identity::Operator) => {
                 place::of_deployment(Actor::new(ActorKind::Operator, "operator"))
             }
@@ -137,8 +137,8 @@ impl Caller {
     pub fn guards(&self) -> Vec<Guard> {
         let mut guards = self.credential();
         let Some(place) = &self.place else { return guards };
-        guards.push(place.organization.guard());
-        let named = place.user.iter().filter(|_| place.scope.level() == Level::User);
+        guards.push(place.organization().guard());
+        let named = place.user().into_iter().filter(|_| place.scope().level() == Level::User);
         guards.extend(named.map(|user| user.guard()));
         guards
     }
@@ -148,9 +148,9 @@ impl Caller {
     pub fn profile_guards(&self) -> Vec<Guard> {
         let mut guards = self.credential();
         let Some(place) = &self.place else { return guards };
-        guards.push(place.organization.guard());
-        guards.extend(place.user.iter().flat_map(|user| [user.guard(), user.guard_kit()]));
-        guards.extend(place.kit.iter().map(|kit| kit.guard()));
+        guards.push(place.organization().guard());
+        guards.extend(place.user().into_iter().flat_map(|user| [user.guard(), user.guard_kit()]));
+        guards.extend(place.kit().into_iter().map(|kit| kit.guard()));
         guards
     }
 }

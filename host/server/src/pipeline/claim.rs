@@ -135,18 +135,18 @@ pub async fn claim(
 
 fn address(caller: &Caller, operation: &str, client: &ClientKey) -> (String, Key) {
     let place = caller.place();
-    let organization = place.map(|place| place.organization.id.to_string()).unwrap_or_default();
+    let organization = place.map(|place| place.organization().id.to_string()).unwrap_or_default();
     let (kind, principal) = place.map_or(("operator", "operator"), |place| {
-        let actor = place.scope.actor();
+        let actor = place.scope().actor();
         (actor.kind.as_str(), actor.id.as_str())
     });
     let id = idempotency::record_id(idempotency::RecordPlace {
         organization: &organization,
-        project: place.map_or("", |place| place.project.id.as_str()),
+        project: place.map_or("", |place| place.project().id.as_str()),
         // The organization's own keys are filed with the default profile's.
-        user: place.map_or("", |place| match &place.user {
+        user: place.map_or("", |place| match place.user() {
             Some(user) => user.id.as_str(),
-            None => place.project.default_user.as_str(),
+            None => place.project().default_user.as_str(),
         }),
         principal: (kind, principal),
         operation,

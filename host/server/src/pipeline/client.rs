@@ -38,7 +38,7 @@ pub fn way(
         Some((name.as_str().to_owned(), value.to_owned()))
     });
     let mut context = Map::new();
-    if validated.caller().place().is_some_and(|place| place.project.test) {
+    if validated.caller().place().is_some_and(|place| place.project().test) {
         context.insert("test".into(), true.into());
     }
     if operation.streams && accepts_events(&accepted.headers) {

@@ -79,7 +79,7 @@ pub fn stream(
         app: app.clone(),
         guards,
         ends,
-        scope: caller.place().map(|place| place.scope.clone()),
+        scope: caller.place().map(|place| place.scope().clone()),
         operation,
         source,
         sender,

@@ -30,7 +30,7 @@ impl Gated {
 /// As [`decide`].
 pub async fn gate(app: &App, caller: Arc<Caller>, primitive: &Primitive) -> Result<Gated, Refusal> {
     let served = match caller.place() {
-        Some(place) => decide(app, primitive, place.kit.as_deref()).await?,
+        Some(place) => decide(app, primitive, place.kit().map(AsRef::as_ref)).await?,
         None => primitive.active().clone(),
     };
     Ok(Gated { caller, served })

@@ -158,7 +158,7 @@ async fn tools(app: &App, scope: &Scope) -> Result<Value, Failure> {
     let place = app.directory.place_again(scope).await.map_err(|refusal| refusal.to_failure())?;
     let mut tools = Vec::new();
     for primitive in app.registry.current().primitives() {
-        let Ok(served) = gate::decide(app, primitive, place.kit.as_deref()).await else {
+        let Ok(served) = gate::decide(app, primitive, place.kit().map(AsRef::as_ref)).await else {
             continue;
         };
         for declared in served
@@ -199,6 +199,6 @@ async fn setting(
         return Ok(set);
     }
     let place = app.directory.place_again(scope).await.map_err(|refusal| refusal.to_failure())?;
-    let policy = place.kit.and_then(|kit| kit.kit.primitives.get(primitive)?.policy.clone());
+    let policy = place.kit().and_then(|kit| kit.kit.primitives.get(primitive)?.policy.clone());
     Ok(policy.and_then(|policy| policy.get(key).cloned()).or(set))
 }

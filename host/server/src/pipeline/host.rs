@@ -69,7 +69,7 @@ pub async fn run(
     }
     let mut standing = caller.guards();
     if route.class == Class::Loosening {
-        standing.extend(caller.place().map(|place| place.organization.guard_loosening()));
+        standing.extend(caller.place().map(|place| place.organization().guard_loosening()));
     }
     let mut attempts = app.store.attempts(organization);
     let mut worded = false;

@@ -90,12 +90,12 @@ fn outcome(
 async fn find(app: &App, caller: &Caller, class: Class, id: &str) -> Result<Key, Refusal> {
     let at = |reach: &Reach| Key::new(reach, &jobs(), id);
     let Some(place) = caller.place() else { return Ok(at(&Reach::deployment())) };
-    let own = at(&place.scope.narrowest());
+    let own = at(&place.scope().narrowest());
     if !class.is_whole() {
         return Ok(own);
     }
-    let whole = Reach::organization(place.organization.id.as_str());
-    let default = Reach::user(place.project.default_user.as_str());
+    let whole = Reach::organization(place.organization().id.as_str());
+    let default = Reach::user(place.project().default_user.as_str());
     for key in [own.clone(), at(&whole), at(&default)] {
         if app.store.get(&key).await.map_err(reading)?.is_some() {
             return Ok(key);

@@ -164,7 +164,7 @@ impl Matched {
             Operation::Host(_) => self
                 .caller
                 .place()
-                .is_some_and(|place| class.is_of_organization(place.scope.level())),
+                .is_some_and(|place| class.is_of_organization(place.scope().level())),
         }
     }
 

@@ -87,7 +87,7 @@ pub(crate) struct Admitted {
 
 impl Admitted {
     fn new(party: Party, told: bool, served: Arc<Served>) -> Self {
-        Self { guards: guards(&party, told), scope: party.scope, served }
+        Self { guards: guards(&party, told), scope: party.into_scope(), served }
     }
 
     /// The component version that runs it.
@@ -127,9 +127,9 @@ pub(crate) async fn admit(app: &App, work: &Work<'_>) -> Result<Admitted, Refusa
         return Ok(Admitted::new(party.map_err(word_unplaced)?, told, primitive.active().clone()));
     }
     let party = app.directory.party(principal, owner).await.map_err(word_unplaced)?;
-    let served = match &party.project {
+    let served = match party.project() {
         None => primitive.active().clone(),
-        Some(_) => match gate::decide(app, primitive, party.kit.as_deref()).await {
+        Some(_) => match gate::decide(app, primitive, party.kit().map(AsRef::as_ref)).await {
             Err(refusal) if told && refusal.code == Code::Forbidden => primitive.active().clone(),
             decided => decided?,
         },
@@ -139,8 +139,9 @@ pub(crate) async fn admit(app: &App, work: &Work<'_>) -> Result<Admitted, Refusa
 
 /// The guards on a party when something of it is committed.
 fn guards(party: &Party, told: bool) -> Vec<Guard> {
-    let mut guards: Vec<Guard> = party.organization.iter().map(|found| found.guard()).collect();
-    if let (Some(user), Some(project)) = (&party.user, &party.project) {
+    let mut guards: Vec<Guard> =
+        party.organization().into_iter().map(|found| found.guard()).collect();
+    if let (Some(user), Some(project)) = (party.user(), party.project()) {
         guards.push(if told { standing_guard(user, project) } else { user.guard() });
     }
     guards

@@ -37,8 +37,7 @@ impl Paced<'_> {
     fn count(&mut self, app: &App, caller: &Caller) -> Result<(), Refusal> {
         let Some(place) = caller.place() else { return Ok(()) };
         let rates = &app.config.rates;
-        let per_user =
-            place.kit.as_ref().and_then(|kit| kit.kit.limits.requests_per_minute).unwrap_or(0);
+        let per_user = place.kit().and_then(|kit| kit.kit.limits.requests_per_minute).unwrap_or(0);
         if rates.key_per_minute == 0 && rates.organization_per_minute == 0 && per_user == 0 {
             return Ok(());
         }
@@ -47,7 +46,7 @@ impl Paced<'_> {
             Identity::Session(session) => session.id.as_str(),
             Identity::Operator | Identity::Anonymous => return Ok(()),
         };
-        let user = place.user.as_ref().map_or("", |user| user.id.as_str());
+        let user = place.user().map_or("", |user| user.id.as_str());
         let gates = [
             BucketGate::per_minute(
                 Kind::Organization,

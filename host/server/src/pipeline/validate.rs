@@ -162,8 +162,8 @@ async fn body(
 fn tenant(caller: &Caller) -> String {
     match caller.place() {
         Some(place) => {
-            let user = place.user.as_ref().map_or("", |user| user.id.as_str());
-            format!("{}/{}/{user}", place.organization.id, place.project.id)
+            let user = place.user().map_or("", |user| user.id.as_str());
+            format!("{}/{}/{user}", place.organization().id, place.project().id)
         }
         None => String::new(),
     }

@@ -194,12 +194,12 @@ pub struct Verdict {
 
 async fn find(request: &HostRequest, txn: &mut Txn) -> Result<Versioned<Approval>, Refusal> {
     let place = request.place()?;
-    let key = Approval::address(place.organization.id.as_str(), request.parameter("id"));
+    let key = Approval::address(place.organization().id.as_str(), request.parameter("id"));
     let found = stored::get::<Approval>(txn, &key).await?.ok_or_else(Refusal::not_found)?;
     let subject = &found.record.subject;
-    let within = match place.scope.level() {
-        Level::User => subject.user.as_deref() == place.scope.user_named().map(UserId::as_str),
-        Level::Project => subject.project.as_deref() == Some(place.project.id.as_str()),
+    let within = match place.scope().level() {
+        Level::User => subject.user.as_deref() == place.scope().user_named().map(UserId::as_str),
+        Level::Project => subject.project.as_deref() == Some(place.project().id.as_str()),
         Level::Organization => true,
     };
     if within { Ok(found) } else { Err(Refusal::not_found()) }
@@ -216,7 +216,7 @@ pub async fn list_approvals(
     Params(asked): Params<ApprovalQuery>,
 ) -> Result<Answer<ApprovalPage>, Refusal> {
     let place = request.place()?;
-    let reach = Reach::organization(place.organization.id.as_str());
+    let reach = Reach::organization(place.organization().id.as_str());
     let limit = request.page.limit as usize;
     let mut query = Query::all(&reach, &Space::host(Approval::COLLECTION)).relax();
     query.limit = request.page.limit + 1;
@@ -225,14 +225,14 @@ pub async fn list_approvals(
         query = query.equal("status", status.as_str());
     }
     let mut project = None;
-    match place.scope.level() {
+    match place.scope().level() {
         Level::User => {
-            let user = place.scope.user_named().map(UserId::as_str).unwrap_or_default();
+            let user = place.scope().user_named().map(UserId::as_str).unwrap_or_default();
             query = query.equal("user", user);
         }
         // Those of earlier builds are not indexed by their project.
         Level::Project => {
-            project = Some(place.project.id.as_str());
+            project = Some(place.project().id.as_str());
             query.limit = LOOK_ROWS;
         }
         Level::Organization => {}
@@ -330,7 +330,7 @@ async fn decide(
 ) -> Result<Answer<ApprovalAnswer>, Refusal> {
     let Identity::Session(session) = &request.identity else { return Err(Refusal::internal()) };
     let found = find(request, txn).await?;
-    let organization = &request.place()?.organization.id;
+    let organization = &request.place()?.organization().id;
     let person = Person {
         organization,
         account: session.account.as_str(),

@@ -52,7 +52,7 @@ pub async fn stream_events(
     _: &mut Txn,
     Params(asked): Params<EventQuery>,
 ) -> Result<Reply, Refusal> {
-    let organization = request.place()?.organization.id.as_str();
+    let organization = request.place()?.organization().id.as_str();
     let now = Position::now(&app.store, organization).await?;
     let header = request.headers.get(LAST_EVENT_ID).and_then(|value| value.to_str().ok());
     let (name, given) = match header {

@@ -148,7 +148,7 @@ impl PolicyAnswer {
         request: &HostRequest,
         organization: &Organization,
     ) -> Result<Self, Refusal> {
-        let project = &request.place()?.project;
+        let project = request.place()?.project();
         let kit = app.directory.kit(project, None).await.map_err(|_| Refusal::overloaded(1))?;
         let scopes = [
             (CapScope::Organization, organization.budget),
@@ -245,7 +245,7 @@ pub struct Simulation {
 }
 
 async fn find(request: &HostRequest, txn: &mut Txn) -> Result<Organization, Refusal> {
-    let id = &request.place()?.organization.id;
+    let id = &request.place()?.organization().id;
     let found = stored::get::<Organization>(txn, &Organization::address(id)).await?;
     Ok(found.ok_or_else(Refusal::not_found)?.record)
 }
@@ -345,7 +345,7 @@ pub async fn simulate_action(
     let (primitive, spends) = declared.ok_or_else(|| {
         Refusal::invalid("action", "No installed primitive declares this action.")
     })?;
-    let is_named = body.user_id.is_some() || place.scope.level() != Level::Organization;
+    let is_named = body.user_id.is_some() || place.scope().level() != Level::Organization;
     let (user, tenant) = match is_named || !is_of_organization(primitive, &body.action) {
         true => {
             let (user, tenant) = find_tenant(app, request, body.user_id.as_deref()).await?;
@@ -353,8 +353,8 @@ pub async fn simulate_action(
         }
         false => (None, place.of_organization()),
     };
-    let revoked = tenant.user.as_ref().is_some_and(|user| !user.active);
-    let case = gateway::case(&app.governance, &tenant.scope).await?;
+    let revoked = tenant.user().is_some_and(|user| !user.active);
+    let case = gateway::case(&app.governance, tenant.scope()).await?;
     let now = app.clock.now();
     let asked = Asked {
         action: &body.action,
@@ -372,7 +372,7 @@ pub async fn simulate_action(
     for gauge in gauges.iter().filter(|gauge| gauge.cap.most.is_some()) {
         let admits = gauge.admits(if spends { amount } else { 0 });
         over = over.or((!admits && spends).then_some(gauge.cap.hard));
-        if !place.scope.principal().sees_sum_of(&gauge.cap.scope) {
+        if !place.scope().principal().sees_sum_of(&gauge.cap.scope) {
             continue;
         }
         caps.push(Gauged::of(gauge, admits));
@@ -435,14 +435,14 @@ async fn find_tenant(
     let (place, absent) = (request.place()?, || Refusal::resource_not_found("user_id"));
     let user = match named {
         Some(text) => UserId::parse(text).ok_or_else(absent)?,
-        None => place.scope.user_named().unwrap_or(&place.project.default_user).clone(),
+        None => place.scope().user_named().unwrap_or(&place.project().default_user).clone(),
     };
-    let tenant = app.directory.place_of_user(place, &place.project.id, &user).await;
+    let tenant = app.directory.place_of_user(place, &place.project().id, &user).await;
     let tenant = tenant.map_err(|refusal| match refusal.code {
         Code::NotFound => absent(),
         _ => refusal,
     })?;
-    match place.scope.user_named() {
+    match place.scope().user_named() {
         Some(named) if *named != user => {
             Err(Refusal::invalid("user_id", "must be the user that the request names"))
         }

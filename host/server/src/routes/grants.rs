@@ -166,8 +166,10 @@ pub async fn create_grant(
     refuse_faults(faults)?;
     let absent = || Refusal::resource_not_found("user_id");
     let user = UserId::parse(&body.user_id).ok_or_else(absent)?;
-    stored::get::<User>(txn, &User::address(&place.project.id, &user)).await?.ok_or_else(absent)?;
-    let reach = Reach::organization(place.organization.id.as_str());
+    stored::get::<User>(txn, &User::address(&place.project().id, &user))
+        .await?
+        .ok_or_else(absent)?;
+    let reach = Reach::organization(place.organization().id.as_str());
     if stored::count::<Given>(txn, &reach, &[]).await? >= GRANTS_MAX {
         return Err(Refusal::state_conflict(
             "too_many_grants",
@@ -183,8 +185,8 @@ pub async fn create_grant(
         until: body.until,
         reason: body.reason.0,
     };
-    let (organization, given_by) = (place.organization.id.clone(), request.identity.actor());
-    let project = Some(place.project.id.clone());
+    let (organization, given_by) = (place.organization().id.clone(), request.identity.actor());
+    let project = Some(place.project().id.clone());
     let given = Given { organization, project, grant, given_by, created_at: request.now };
     stored::insert(txn, &given, "id").await?;
     let answer = GrantAnswer { grant: GrantItem::of(&given) };
@@ -210,7 +212,7 @@ pub async fn list_grants(
     txn: &mut Txn,
     Params(asked): Params<GrantQuery>,
 ) -> Result<Answer<GrantPage>, Refusal> {
-    let reach = Reach::organization(request.place()?.organization.id.as_str());
+    let reach = Reach::organization(request.place()?.organization().id.as_str());
     let (limit, offset) = (request.page.limit, request.page.offset);
     let matching: Vec<(&str, &str)> =
         asked.user_id.0.iter().map(|user| ("user", &**user)).collect();
@@ -228,7 +230,7 @@ pub async fn delete_grant(
     request: &HostRequest,
     txn: &mut Txn,
 ) -> Result<Answer<Deleted>, Refusal> {
-    let key = Given::address(&request.place()?.organization.id, request.parameter("id"));
+    let key = Given::address(&request.place()?.organization().id, request.parameter("id"));
     let given = stored::get::<Given>(txn, &key).await?.ok_or_else(Refusal::not_found)?.record;
     stored::remove(txn, &given).await?;
     let note = json!({"before": GrantItem::of(&given)});

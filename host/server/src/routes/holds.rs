@@ -185,7 +185,7 @@ pub async fn list_holds(
     Params(asked): Params<HoldQuery>,
 ) -> Result<Answer<HoldPage>, Refusal> {
     let wanted = asked.state.0;
-    let reach = Reach::organization(request.place()?.organization.id.as_str());
+    let reach = Reach::organization(request.place()?.organization().id.as_str());
     let limit = request.page.limit as usize;
     let mut query = Query::all(&reach, &space()).relax();
     query.after.clone_from(&request.page.position);
@@ -235,7 +235,7 @@ fn over_held(over: OverCapture) -> Refusal {
 /// The person who speaks: the class of the route admits sessions alone.
 fn person(request: &HostRequest) -> Result<Person<'_>, Refusal> {
     let Identity::Session(session) = &request.identity else { return Err(Refusal::internal()) };
-    let organization = &request.place()?.organization.id;
+    let organization = &request.place()?.organization().id;
     let (account, role) = (session.account.as_str(), session.membership.role);
     Ok(Person { organization, account, role, via: "session" })
 }
@@ -252,7 +252,7 @@ pub async fn resolve_hold(
     Body(body): Body<Resolution>,
 ) -> Result<Answer<HoldAnswer>, Refusal> {
     let id = request.parameter("id");
-    let key = hold::key(request.place()?.organization.id.as_str(), id);
+    let key = hold::key(request.place()?.organization().id.as_str(), id);
     let hold =
         read(&txn.get(&key).await.map_err(stored::reading)?.ok_or_else(Refusal::not_found)?)?;
     if hold.state != State::InDoubt {

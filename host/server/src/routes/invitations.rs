@@ -191,13 +191,13 @@ pub async fn invite_member(
     members::may_own(&request.identity, None, Some(body.role))?;
     members::may_appoint(&request.identity, body.role)?;
     if let Some(account) = stored::holder::<Account>(txn, &Account::claim(&email)).await? {
-        let address = Member::address(&place.organization.id, &account.record.id);
+        let address = Member::address(&place.organization().id, &account.record.id);
         if stored::get::<Member>(txn, &address).await?.is_some() {
             return Err(Refusal::duplicate("email", "This person is a member already.")
                 .hint("Change their role with PATCH."));
         }
     }
-    end_earlier(txn, &place.organization.id, &email).await?;
+    end_earlier(txn, &place.organization().id, &email).await?;
     let token = Plain::generate("inv_").map_err(stored::no_randomness)?;
     // One of its own: the inviter was never mailed it, and so it proves the address.
     let mailed_token = Plain::generate("inv_").map_err(stored::no_randomness)?;
@@ -208,7 +208,7 @@ pub async fn invite_member(
     let lifetime = request.now.plus_ms(LIFETIME_MS);
     let invitation = Invitation {
         id: InvitationId::new(request.now, stored::random()?),
-        organization: place.organization.id.clone(),
+        organization: place.organization().id.clone(),
         email,
         role: body.role,
         digest: token.digest().hex(),
@@ -353,7 +353,7 @@ pub async fn list_invitations(
     request: &HostRequest,
     txn: &mut Txn,
 ) -> Result<Answer<InvitationPage>, Refusal> {
-    let reach = Reach::organization(request.place()?.organization.id.as_str());
+    let reach = Reach::organization(request.place()?.organization().id.as_str());
     let (limit, offset) = (request.page.limit, request.page.offset);
     let (invitations, more) = stored::list::<Invitation>(txn, &reach, &[], limit, offset).await?;
     let mut items = Vec::new();
@@ -375,7 +375,7 @@ pub async fn revoke_invitation(
     request: &HostRequest,
     txn: &mut Txn,
 ) -> Result<Answer<Deleted>, Refusal> {
-    let organization = &request.place()?.organization.id;
+    let organization = &request.place()?.organization().id;
     let id = InvitationId::parse(request.parameter("id")).ok_or_else(Refusal::not_found)?;
     let found = stored::get::<Invitation>(txn, &Invitation::address(organization, &id)).await?;
     let invitation = found.ok_or_else(Refusal::not_found)?.record;

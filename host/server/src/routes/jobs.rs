@@ -165,7 +165,7 @@ pub async fn list_jobs(
     txn: &mut Txn,
     Params(asked): Params<JobQuery>,
 ) -> Result<Answer<JobPage>, Refusal> {
-    let scope = &request.place()?.scope;
+    let scope = request.place()?.scope();
     let limit = request.page.limit as usize;
     let mut found = Vec::new();
     for reach in reaches(scope) {
@@ -258,10 +258,10 @@ pub async fn cancel_job(
         lease.token = None;
     }
     let answer = JobAnswer { job: JobItem::of(&key, &row, job) };
-    let log = match key.reach == Reach::organization(place.scope.lane()) {
+    let log = match key.reach == Reach::organization(place.scope().lane()) {
         true => AuditLog::Organization,
         // The default profile's job is its project's business, also where nobody was named.
-        false => AuditLog::Project(place.project.id.clone()),
+        false => AuditLog::Project(place.project().id.clone()),
     };
     Ok(Answer::of(&answer).about("job", key.id).with_log(log))
 }
@@ -269,7 +269,7 @@ pub async fn cancel_job(
 async fn find(request: &HostRequest, txn: &mut Txn) -> Result<(Key, Row, JobRecord), Refusal> {
     let id = JobId::parse(request.parameter("id")).ok_or_else(Refusal::not_found)?;
     let (mut key, mut row) = (Key::new(&Reach::deployment(), &jobs(), id.as_str()), None);
-    for reach in reaches(&request.place()?.scope) {
+    for reach in reaches(request.place()?.scope()) {
         key = Key::new(&reach, &jobs(), id.as_str());
         row = txn.get(&key).await.map_err(reading)?;
         if row.is_some() {

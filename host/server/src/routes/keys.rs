@@ -202,19 +202,19 @@ pub async fn create_key(
     let expires_at = maker.end(wanted_end.flatten())?;
     let ancestors = maker.ancestors()?;
     let project = pin_project(app, place, body.project_id.as_deref()).await?;
-    let within = project.as_deref().unwrap_or(&place.project);
+    let within = project.as_deref().unwrap_or(place.project());
     let user = user_of(txn, place, within, body.user_id.as_deref()).await?;
     // A key that is pinned to a user acts in that user's project only.
     let project = if user.is_some() { Some(within.clone()) } else { project.as_deref().cloned() };
     if let Some(project) = &project {
-        projects::still_there(txn, &place.organization.id, &project.id).await?;
+        projects::still_there(txn, &place.organization().id, &project.id).await?;
     }
     let mode =
         if project.as_ref().is_some_and(|project| project.test) { Mode::Test } else { Mode::Live };
     let secret = Plain::generate(mode.key_prefix()).map_err(stored::no_randomness)?;
     let key = ApiKey {
         id: KeyId::new(request.now, stored::random()?),
-        organization: place.organization.id.clone(),
+        organization: place.organization().id.clone(),
         name: body.name.0,
         prefix: secret.prefix(),
         digest: secret.digest().hex(),
@@ -329,7 +329,7 @@ async fn pin_project(
     place: &Place,
     wanted: Option<&str>,
 ) -> Result<Option<std::sync::Arc<ProjectRecord>>, Refusal> {
-    let pinned = place.scope.principal().project.clone();
+    let pinned = place.scope().principal().project.clone();
     let wanted = match wanted {
         Some(text) => {
             Some(ProjectId::parse(text).ok_or_else(|| Refusal::resource_not_found("project_id"))?)
@@ -337,9 +337,9 @@ async fn pin_project(
         None => pinned,
     };
     let Some(id) = wanted else { return Ok(None) };
-    let found = app.directory.project(&place.organization.id, &id).await?;
+    let found = app.directory.project(&place.organization().id, &id).await?;
     let project = found.ok_or_else(|| Refusal::resource_not_found("project_id"))?;
-    sees_project(&place.scope, &project.id)?;
+    sees_project(place.scope(), &project.id)?;
     Ok(Some(project))
 }
 
@@ -350,7 +350,7 @@ async fn user_of(
     project: &ProjectRecord,
     wanted: Option<&str>,
 ) -> Result<Option<UserId>, Refusal> {
-    let pinned = place.scope.principal().user.as_ref();
+    let pinned = place.scope().principal().user.as_ref();
     let absent = || Refusal::resource_not_found("user_id");
     let id = match wanted {
         Some("default" | "me") => pinned.unwrap_or(&project.default_user).clone(),
@@ -360,7 +360,7 @@ async fn user_of(
             None => return Ok(None),
         },
     };
-    sees_user(&place.scope, &id).map_err(|_| absent())?;
+    sees_user(place.scope(), &id).map_err(|_| absent())?;
     let user =
         stored::get::<User>(txn, &User::address(&project.id, &id)).await?.ok_or_else(absent)?;
     Ok(Some(user.record.id))
@@ -376,7 +376,7 @@ pub async fn list_keys(
     txn: &mut Txn,
 ) -> Result<Answer<KeyPage>, Refusal> {
     let place = request.place()?;
-    let reach = Reach::organization(place.organization.id.as_str());
+    let reach = Reach::organization(place.organization().id.as_str());
     let mut matching = Vec::new();
     if let Some(user) = request.principal()?.user.as_ref() {
         matching.push(("user_id", user.as_str()));
@@ -435,10 +435,10 @@ pub async fn revoke_key(
 ) -> Result<Answer<RevokedKey>, Refusal> {
     let place = request.place()?;
     let id = KeyId::parse(request.parameter("id")).ok_or_else(Refusal::not_found)?;
-    let found = stored::get::<ApiKey>(txn, &ApiKey::address(&place.organization.id, &id)).await?;
+    let found = stored::get::<ApiKey>(txn, &ApiKey::address(&place.organization().id, &id)).await?;
     let key = found.ok_or_else(Refusal::not_found)?.record;
     // The same as the list: a pinned key sees those with its own pins.
-    let own = place.scope.principal();
+    let own = place.scope().principal();
     let within = own.user.as_ref().is_none_or(|pinned| key.user.as_ref() == Some(pinned))
         && own.project.as_ref().is_none_or(|pinned| key.project.as_ref() == Some(pinned));
     if !within {

@@ -232,8 +232,8 @@ pub async fn create_kit(
     let mut faults = primitive_faults(&body.primitives, &installed);
     check(&mut faults, "name", names::fault(&body.name));
     refuse_faults(faults)?;
-    projects::still_there(txn, &place.organization.id, &place.project.id).await?;
-    let reach = Reach::project(place.project.id.as_str());
+    projects::still_there(txn, &place.organization().id, &place.project().id).await?;
+    let reach = Reach::project(place.project().id.as_str());
     if stored::count::<StoredKit>(txn, &reach, &[]).await? >= KITS_MAX {
         return Err(Refusal::state_conflict(
             "too_many_kits",
@@ -242,8 +242,8 @@ pub async fn create_kit(
     }
     let kit = StoredKit {
         id: KitId::new(request.now, stored::random()?),
-        organization: place.organization.id.clone(),
-        project: place.project.id.clone(),
+        organization: place.organization().id.clone(),
+        project: place.project().id.clone(),
         name: body.name.0,
         default: false,
         primitives: body.primitives,
@@ -270,7 +270,7 @@ pub async fn list_kits(
 ) -> Result<Answer<KitPage>, Refusal> {
     let place = request.place()?;
     let (limit, offset) = (request.page.limit, request.page.offset);
-    let reach = Reach::project(place.project.id.as_str());
+    let reach = Reach::project(place.project().id.as_str());
     let (kits, more) = stored::list::<StoredKit>(txn, &reach, &[], limit, offset).await?;
     let installed = list_installed(app);
     let kits = kits.iter().map(|kit| Kit::of(&kit.record, kit.version, &installed)).collect();
@@ -280,10 +280,11 @@ pub async fn list_kits(
 async fn find(request: &HostRequest, txn: &mut Txn) -> Result<Versioned<StoredKit>, Refusal> {
     let place = request.place()?;
     let id = match request.parameter("id") {
-        "default" => place.project.default_kit.clone(),
+        "default" => place.project().default_kit.clone(),
         text => KitId::parse(text).ok_or_else(Refusal::not_found)?,
     };
-    let found = stored::get::<StoredKit>(txn, &StoredKit::address(&place.project.id, &id)).await?;
+    let found =
+        stored::get::<StoredKit>(txn, &StoredKit::address(&place.project().id, &id)).await?;
     found.ok_or_else(Refusal::not_found)
 }
 
@@ -377,7 +378,7 @@ pub async fn delete_kit(
     if kit.record.default {
         return Err(Refusal::state_conflict("default_kit", "The default kit of a project stays."));
     }
-    let reach = Reach::project(place.project.id.as_str());
+    let reach = Reach::project(place.project().id.as_str());
     // Validated at the commit: nobody is moved to it meanwhile.
     if stored::count::<User>(txn, &reach, &[("kit_id", kit.record.id.as_str())]).await? > 0 {
         return Err(Refusal::state_conflict("kit_in_use", "Users are assigned to the kit.")

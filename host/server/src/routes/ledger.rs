@@ -147,7 +147,7 @@ pub struct StatementAnswer {
 
 /// The reach of the accounts that the request is about: those of the user that it acts for.
 fn own_reach(request: &HostRequest) -> Result<Reach, Refusal> {
-    let scope = &request.place()?.scope;
+    let scope = request.place()?.scope();
     Ok(scope.narrowest())
 }
 
@@ -188,7 +188,7 @@ pub async fn list_accounts(
 
 fn credit(request: &HostRequest) -> Result<Key, Refusal> {
     Ok(Key::new(
-        &Reach::organization(request.place()?.organization.id.as_str()),
+        &Reach::organization(request.place()?.organization().id.as_str()),
         &accounts_space(),
         CREDIT,
     ))

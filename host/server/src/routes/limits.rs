@@ -145,15 +145,15 @@ async fn kit(
 ) -> Result<Option<Arc<KitRecord>>, Refusal> {
     let place = request.place()?;
     let id = match tenant {
-        None | Some("default" | "me") => return Ok(place.kit.clone()),
+        None | Some("default" | "me") => return Ok(place.kit().cloned()),
         Some(text) => text,
     };
     let absent = || Refusal::not_found().param("tenant");
     let id = UserId::parse(id).ok_or_else(absent)?;
-    let tenant = app.directory.place_of_user(place, &place.project.id, &id).await;
+    let tenant = app.directory.place_of_user(place, &place.project().id, &id).await;
     let tenant = tenant.map_err(|refusal| match refusal.code {
         Code::NotFound => absent(),
         _ => refusal,
     })?;
-    Ok(tenant.kit)
+    Ok(tenant.kit().cloned())
 }

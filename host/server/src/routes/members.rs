@@ -142,7 +142,7 @@ pub async fn list_members(
     request: &HostRequest,
     txn: &mut Txn,
 ) -> Result<Answer<MemberPage>, Refusal> {
-    let reach = Reach::organization(request.place()?.organization.id.as_str());
+    let reach = Reach::organization(request.place()?.organization().id.as_str());
     let (limit, offset) = (request.page.limit, request.page.offset);
     let (members, more) = stored::list::<Member>(txn, &reach, &[], limit, offset).await?;
     let members = members.iter().map(|member| MemberItem::of(&member.record)).collect();
@@ -167,7 +167,7 @@ async fn find(request: &HostRequest, txn: &mut Txn) -> Result<Member, Refusal> {
         ("me", Identity::Session(session)) => session.account.clone(),
         (text, _) => AccountId::parse(text).ok_or_else(Refusal::not_found)?,
     };
-    let organization = &request.place()?.organization.id;
+    let organization = &request.place()?.organization().id;
     let found = stored::get::<Member>(txn, &Member::address(organization, &account)).await?;
     Ok(found.ok_or_else(Refusal::not_found)?.record)
 }

@@ -155,7 +155,7 @@ fn note_of(organization: &Organization) -> Value {
 }
 
 async fn find(request: &HostRequest, txn: &mut Txn) -> Result<Organization, Refusal> {
-    let id = &request.place()?.organization.id;
+    let id = &request.place()?.organization().id;
     let found = stored::get::<Organization>(txn, &Organization::address(id)).await?;
     Ok(found.ok_or_else(Refusal::not_found)?.record)
 }
@@ -257,7 +257,7 @@ pub fn is_agreed(place: &Place, before: Option<Budget>, was_agreed: bool) -> boo
 /// # Errors
 /// 403 `loosening_not_allowed`.
 pub async fn may_open_room(txn: &mut Txn, place: &Place) -> Result<(), Refusal> {
-    let key = Organization::address(&place.organization.id);
+    let key = Organization::address(&place.organization().id);
     let row = txn.get_relaxed(&key).await.map_err(stored::reading)?;
     let row = row.ok_or_else(Refusal::not_found)?;
     // Many make users at once: nobody waits for the organization's row, and it is as it was read.

@@ -140,7 +140,7 @@ pub async fn create_project(
     txn: &mut Txn,
     Body(body): Body<NewProject>,
 ) -> Result<Created<ProjectAnswer>, Refusal> {
-    let organization = &request.place()?.organization;
+    let organization = request.place()?.organization();
     let mut faults = Vec::new();
     check(&mut faults, "name", names::fault(&body.name));
     refuse_faults(faults)?;
@@ -180,11 +180,11 @@ pub async fn list_projects(
 ) -> Result<Answer<ProjectPage>, Refusal> {
     let place = request.place()?;
     let (limit, offset) = (request.page.limit, request.page.offset);
-    let default = &place.organization.default_project;
+    let default = &place.organization().default_project;
     if request.principal()?.project.as_ref().is_some() {
         let own = stored::get::<Project>(
             txn,
-            &Project::address(&place.organization.id, &place.project.id),
+            &Project::address(&place.organization().id, &place.project().id),
         )
         .await?;
         let own = own.iter().filter(|_| offset == 0);
@@ -192,7 +192,7 @@ pub async fn list_projects(
         let page = Offset::of(&request.page, false);
         return Ok(Answer::of(&ProjectPage { projects, page }));
     }
-    let reach = Reach::organization(place.organization.id.as_str());
+    let reach = Reach::organization(place.organization().id.as_str());
     let (projects, more) = stored::list::<Project>(txn, &reach, &[], limit, offset).await?;
     let projects =
         projects.iter().map(|project| ProjectItem::of(&project.record, default)).collect();
@@ -214,14 +214,14 @@ pub async fn still_there(
 }
 
 async fn find(request: &HostRequest, txn: &mut Txn) -> Result<Project, Refusal> {
-    let organization = &request.place()?.organization;
+    let organization = request.place()?.organization();
     let id = match request.parameter("id") {
         "default" => organization.default_project.clone(),
         text => ProjectId::parse(text).ok_or_else(Refusal::not_found)?,
     };
     let found = stored::get::<Project>(txn, &Project::address(&organization.id, &id)).await?;
     let project = found.ok_or_else(Refusal::not_found)?.record;
-    sees_project(&request.place()?.scope, &project.id)?;
+    sees_project(request.place()?.scope(), &project.id)?;
     Ok(project)
 }
 
@@ -235,7 +235,7 @@ pub async fn get_project(
     txn: &mut Txn,
 ) -> Result<Answer<ProjectAnswer>, Refusal> {
     let project = find(request, txn).await?;
-    let project = ProjectItem::of(&project, &request.place()?.organization.default_project);
+    let project = ProjectItem::of(&project, &request.place()?.organization().default_project);
     Ok(Answer::of(&ProjectAnswer { project }))
 }
 
@@ -263,7 +263,7 @@ pub async fn update_project(
     check(&mut faults, "name", body.name.0.as_deref().and_then(names::fault));
     refuse_faults(faults)?;
     let mut project = find(request, txn).await?;
-    let organization = &request.place()?.organization;
+    let organization = request.place()?.organization();
     let before = ProjectItem::of(&project, &organization.default_project);
     if let Some(wanted) = body.budget {
         let place = request.place()?;
@@ -297,7 +297,7 @@ pub async fn restore_project(
     let project = find(request, txn).await?;
     place.may_loosen()?;
     caps::thaw(txn, &Reach::project(project.id.as_str())).await?;
-    let shown = ProjectItem::of(&project, &place.organization.default_project);
+    let shown = ProjectItem::of(&project, &place.organization().default_project);
     Ok(Answer::of(&ProjectAnswer { project: shown })
         .about("project", project.id.to_string())
         .with_log(AuditLog::Project(project.id)))
@@ -313,7 +313,7 @@ pub async fn delete_project(
     request: &HostRequest,
     txn: &mut Txn,
 ) -> Result<Answer<Deleted>, Refusal> {
-    let organization = &request.place()?.organization;
+    let organization = request.place()?.organization();
     request.place()?.may_loosen()?;
     let project = find(request, txn).await?;
     if project.id == organization.default_project {

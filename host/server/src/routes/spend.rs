@@ -230,7 +230,7 @@ pub async fn list_spend(
     txn: &mut Txn,
 ) -> Result<Answer<SpendPage>, Refusal> {
     let place = request.place()?;
-    let reach = Reach::organization(place.organization.id.as_str());
+    let reach = Reach::organization(place.organization().id.as_str());
     let (limit, mut skip) = (request.page.limit, request.page.offset);
     let limit_projects = u32::try_from(PROJECTS_MAX).unwrap_or(PAGE);
     let (projects, _) = stored::list::<Project>(txn, &reach, &[], limit_projects, 0).await?;
@@ -254,7 +254,7 @@ pub async fn list_spend(
         (skip, more) = (0, rest);
         for user in page {
             let tenant = app.directory.place_of_user(place, &project.id, &user.record.id).await?;
-            let (case, gauge) = of_tenant(app, txn, &tenant.scope).await?;
+            let (case, gauge) = of_tenant(app, txn, tenant.scope()).await?;
             rows.push(TenantSpend {
                 user_id: user.record.id,
                 name: user.record.name,
@@ -287,7 +287,7 @@ pub async fn sum_spend(
     _: &mut Txn,
     Params(asked): Params<SumQuery>,
 ) -> Result<Answer<Sums>, Refusal> {
-    let organization = &request.place()?.organization;
+    let organization = request.place()?.organization();
     let moment = |at: &Optional<Moment>| at.0.as_ref().and_then(Moment::instant);
     let until = moment(&asked.until).unwrap_or_else(|| app.clock.now());
     let since = match moment(&asked.since) {
@@ -352,12 +352,12 @@ pub async fn get_tenant_cost(
 ) -> Result<Answer<CostReport>, Refusal> {
     let place = request.place()?;
     let project = match request.parameter("team") {
-        "default" => place.organization.default_project.clone(),
+        "default" => place.organization().default_project.clone(),
         text => ProjectId::parse(text).ok_or_else(Refusal::not_found)?,
     };
     let user = UserId::parse(request.parameter("tenant_user_id")).ok_or_else(Refusal::not_found)?;
     let tenant = app.directory.place_of_user(place, &project, &user).await?;
-    let (case, gauge) = of_tenant(app, txn, &tenant.scope).await?;
+    let (case, gauge) = of_tenant(app, txn, tenant.scope()).await?;
     let mut sums: BTreeMap<(String, String), i64> = BTreeMap::new();
     let mut query = Query::all(&Reach::user(user.as_str()), &spend_space()).limit(PAGE).relax();
     query.order = Order::Oldest;

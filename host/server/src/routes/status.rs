@@ -101,7 +101,7 @@ pub async fn get_status(
     let live = app.registry.current();
     let primitives = live.primitives().map(|primitive| {
         let manifest = &primitive.active().manifest;
-        let decided = gate::ask(primitive, place.kit.as_deref());
+        let decided = gate::ask(primitive, place.kit().map(AsRef::as_ref));
         let served = decided.as_ref().ok().and_then(|pinned| primitive.version(*pinned));
         // All that any of its operations would answer 501 for.
         let required = manifest
@@ -112,7 +112,7 @@ pub async fn get_status(
         let needed =
             manifest.operations.iter().flat_map(|operation| operation.needs.iter().cloned());
         let needed: BTreeSet<String> = required.chain(needed).collect();
-        let missing = app.adapters.providers.missing(&place.scope, &Vec::from_iter(needed));
+        let missing = app.adapters.providers.missing(place.scope(), &Vec::from_iter(needed));
         let version = served.map_or(manifest.version.as_str(), |served| served.version());
         PrimitiveItem {
             name: primitive.name.clone(),
@@ -125,7 +125,7 @@ pub async fn get_status(
         }
     });
     let primitives = primitives.collect();
-    let reach = Reach::organization(place.organization.id.as_str());
+    let reach = Reach::organization(place.organization().id.as_str());
     let query =
         Query::all(&reach, &Webhook::space()).equal(OFF, "1").limit(WEBHOOKS_MAX as u32).relax();
     let mut off = Vec::new();
@@ -140,7 +140,7 @@ pub async fn get_status(
         (false, Some(_)) => State::ReadOnly,
         (false, None) => State::Ok,
     };
-    let standing = app.directory.standing(&place.organization.id).await.map_err(unreadable)?;
+    let standing = app.directory.standing(&place.organization().id).await.map_err(unreadable)?;
     Ok(Answer::of(&Status {
         status,
         version: env!("CARGO_PKG_VERSION"),

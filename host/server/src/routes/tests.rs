@@ -233,7 +233,7 @@ fn anonymous(body: Value) -> HostRequest {
 
 /// Runs a handler and commits what it wrote.
 async fn called(app: &App, request: &HostRequest, handler: BoundHandler) -> Result<Value, Refusal> {
-    let organization = request.place.as_ref().map_or("", |place| place.organization.id.as_str());
+    let organization = request.place.as_ref().map_or("", |place| place.organization().id.as_str());
     let mut txn = app.store.begin(organization);
     let reply: Reply = (handler.run)(app, request, &mut txn).await?;
     txn.commit().await.unwrap();

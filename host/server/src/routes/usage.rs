@@ -57,11 +57,11 @@ pub async fn get_usage(
     txn: &mut Txn,
 ) -> Result<Answer<Usage>, Refusal> {
     let place = request.place()?;
-    let organization = Reach::organization(place.organization.id.as_str());
-    let project = Reach::project(place.project.id.as_str());
+    let organization = Reach::organization(place.organization().id.as_str());
+    let project = Reach::project(place.project().id.as_str());
     let audited = app
         .store
-        .facts_head(FactKind::Audit, place.organization.id.as_str())
+        .facts_head(FactKind::Audit, place.organization().id.as_str())
         .await
         .map_err(reading)?;
     let usage = Counts {
@@ -71,6 +71,7 @@ pub async fn get_usage(
         users: stored::count::<User>(txn, &project, &[]).await?,
         audit_rows: audited,
     };
-    let (organization_id, project_id) = (place.organization.id.clone(), place.project.id.clone());
+    let (organization_id, project_id) =
+        (place.organization().id.clone(), place.project().id.clone());
     Ok(Answer::of(&Usage { organization_id, project_id, usage }))
 }

@@ -237,7 +237,7 @@ pub struct UserAnswer {
 
 impl UserAnswer {
     fn of(user: &User, place: &Place) -> Self {
-        Self { user: UserItem::of(user, &place.project) }
+        Self { user: UserItem::of(user, place.project()) }
     }
 }
 
@@ -273,17 +273,17 @@ pub async fn create_user(
 ) -> Result<Created<UserAnswer>, Refusal> {
     let place = request.place()?;
     refuse_faults(faults_of(Some(&body.name), body.email.as_deref(), body.external_id.as_deref()))?;
-    projects::still_there(txn, &place.organization.id, &place.project.id).await?;
+    projects::still_there(txn, &place.organization().id, &place.project().id).await?;
     let kit = match &body.kit_id {
         Some(wanted) => assign_kit(txn, place, None, wanted).await?,
         None => None,
     };
-    let within = kit.as_ref().unwrap_or(&place.project.default_kit);
+    let within = kit.as_ref().unwrap_or(&place.project().default_kit);
     bounds_another(txn, place, within).await?;
     let user = User {
         id: UserId::new(request.now, stored::random()?),
-        organization: place.organization.id.clone(),
-        project: place.project.id.clone(),
+        organization: place.organization().id.clone(),
+        project: place.project().id.clone(),
         name: body.name.0,
         email: body.email.map(|email| email.0),
         external_id: body.external_id.map(|id| id.0),
@@ -304,7 +304,7 @@ pub async fn create_user(
 /// of the project or the organization, set by who may loosen, bounds all of them together: then it
 /// takes that authority.
 async fn bounds_another(txn: &mut Txn, place: &Place, kit: &KitId) -> Result<(), Refusal> {
-    let (project, organization) = (&place.project, &place.organization);
+    let (project, organization) = (place.project(), place.organization());
     let kit = stored::get::<StoredKit>(txn, &StoredKit::address(&project.id, kit)).await?;
     if kit.is_none_or(|kit| kit.record.budget.is_none()) {
         return Ok(());
@@ -319,7 +319,7 @@ async fn bounds_another(txn: &mut Txn, place: &Place, kit: &KitId) -> Result<(),
 
 /// The life-cycle signal of a user, for primitives that want to hear of it.
 fn signal<'a>(request: &'a HostRequest, place: &Place, user: &'a User) -> Told<'a> {
-    Told { user, test: place.project.test, now: request.now, request: &request.id }
+    Told { user, test: place.project().test, now: request.now, request: &request.id }
 }
 
 /// The kit of this id, if the caller may assign it. A user moves from the default kit, or from
@@ -334,10 +334,10 @@ async fn assign_kit(
     let absent = || Refusal::resource_not_found("kit_id");
     let id = KitId::parse(wanted).ok_or_else(absent)?;
     // Read also where it stays: the commit checks that it is still there.
-    stored::get::<StoredKit>(txn, &StoredKit::address(&place.project.id, &id))
+    stored::get::<StoredKit>(txn, &StoredKit::address(&place.project().id, &id))
         .await?
         .ok_or_else(absent)?;
-    let after = (id != place.project.default_kit).then_some(id);
+    let after = (id != place.project().default_kit).then_some(id);
     if before != after.as_ref() {
         place.may_loosen()?;
     }
@@ -359,10 +359,11 @@ pub async fn list_users(
     let (status, external) = (asked.status.0, asked.external_id.0.as_deref());
     let (users, more) = if let Some(external) = external {
         let found =
-            stored::holder::<User>(txn, &User::external_claim(&place.project.id, external)).await?;
+            stored::holder::<User>(txn, &User::external_claim(&place.project().id, external))
+                .await?;
         (found.into_iter().collect(), false)
     } else {
-        let reach = Reach::project(place.project.id.as_str());
+        let reach = Reach::project(place.project().id.as_str());
         let matching: Vec<(&str, &str)> =
             status.iter().map(|status| ("status", status.as_str())).collect();
         stored::list::<User>(txn, &reach, &matching, limit, offset).await?
@@ -376,7 +377,7 @@ pub async fn list_users(
     let items = users
         .iter()
         .filter(|user| fits(&user.record))
-        .map(|user| UserItem::of(&user.record, &place.project))
+        .map(|user| UserItem::of(&user.record, place.project()))
         .collect();
     Ok(Answer::of(&UserPage { users: items, page: Offset::of(&request.page, more) }))
 }
@@ -387,12 +388,12 @@ async fn find(request: &HostRequest, txn: &mut Txn) -> Result<User, Refusal> {
     let place = request.place()?;
     let id = match request.parameter("id") {
         "default" | "me" => {
-            request.principal()?.user.as_ref().unwrap_or(&place.project.default_user).clone()
+            request.principal()?.user.as_ref().unwrap_or(&place.project().default_user).clone()
         }
         text => UserId::parse(text).ok_or_else(Refusal::not_found)?,
     };
-    sees_user(&request.place()?.scope, &id)?;
-    let found = stored::get::<User>(txn, &User::address(&place.project.id, &id)).await?;
+    sees_user(request.place()?.scope(), &id)?;
+    let found = stored::get::<User>(txn, &User::address(&place.project().id, &id)).await?;
     Ok(found.ok_or_else(Refusal::not_found)?.record)
 }
 
@@ -427,9 +428,9 @@ pub async fn update_user(
         body.external_id.as_ref().and_then(Option::as_deref),
     ))?;
     let mut user = find(request, txn).await?;
-    let before = UserItem::of(&user, &place.project);
+    let before = UserItem::of(&user, place.project());
     if let Some(wanted) = body.kit_id {
-        let wanted = wanted.map_or_else(|| place.project.default_kit.to_string(), |kit| kit.0);
+        let wanted = wanted.map_or_else(|| place.project().default_kit.to_string(), |kit| kit.0);
         user.kit = assign_kit(txn, place, user.kit.as_ref(), &wanted).await?;
     }
     if let Some(wanted) = body.budget {
@@ -465,14 +466,14 @@ pub async fn delete_user(
 ) -> Result<Answer<Deleted>, Refusal> {
     let place = request.place()?;
     let user = find(request, txn).await?;
-    if user.id == place.project.default_user {
+    if user.id == place.project().default_user {
         return Err(Refusal::state_conflict(
             "default_user",
             "The default user of a project stays.",
         )
         .hint("Revoke it instead."));
     }
-    keys::remove_pinned(txn, &place.organization.id, ("user_id", user.id.as_str())).await?;
+    keys::remove_pinned(txn, &place.organization().id, ("user_id", user.id.as_str())).await?;
     signal(request, place, &user).delete(&app.governance, txn).await?;
     // The row stays whole for ever: it names who is gone, and says nothing else of them.
     let note = json!({"before": {"id": user.id, "status": user.status()}});

@@ -278,13 +278,13 @@ pub(super) async fn lies_within(
     webhook: &Webhook,
 ) -> Result<bool, Refusal> {
     let user = webhook.tenant_user_id.as_deref();
-    Ok(match (place.scope.level(), &webhook.project_id) {
+    Ok(match (place.scope().level(), &webhook.project_id) {
         (Level::Organization, _) => true,
-        (Level::User, _) => user == place.scope.user_named().map(UserId::as_str),
-        (Level::Project, Some(project)) => project == place.project.id.as_str(),
+        (Level::User, _) => user == place.scope().user_named().map(UserId::as_str),
+        (Level::Project, Some(project)) => project == place.project().id.as_str(),
         // Those of a tenant were made without their project once.
         (Level::Project, None) => match user.and_then(UserId::parse) {
-            Some(user) => app.directory.user(&place.project.id, &user).await?.is_some(),
+            Some(user) => app.directory.user(&place.project().id, &user).await?.is_some(),
             None => false,
         },
     })
@@ -293,7 +293,7 @@ pub(super) async fn lies_within(
 /// The webhooks of a place. An organization has few, so that those about a part of it are picked
 /// from all.
 async fn list_within(app: &App, place: &Place, txn: &mut Txn) -> Result<Vec<WebhookItem>, Refusal> {
-    let reach = Reach::organization(place.organization.id.as_str());
+    let reach = Reach::organization(place.organization().id.as_str());
     let most = u32::try_from(WEBHOOKS_MAX).unwrap_or(u32::MAX);
     let (webhooks, _) = stored::list::<Webhook>(txn, &reach, &[], most, 0).await?;
     let mut items = Vec::new();
@@ -317,7 +317,7 @@ fn too_many(told: &str) -> Refusal {
 /// The webhook of the path; another tenant's is not there.
 async fn find(app: &App, request: &HostRequest, txn: &mut Txn) -> Result<Webhook, Refusal> {
     let place = request.place()?;
-    let key = Webhook::address(place.organization.id.as_str(), request.parameter("id"));
+    let key = Webhook::address(place.organization().id.as_str(), request.parameter("id"));
     let webhook = stored::get::<Webhook>(txn, &key).await?.ok_or_else(Refusal::not_found)?.record;
     if lies_within(app, place, &webhook).await? { Ok(webhook) } else { Err(Refusal::not_found()) }
 }
@@ -361,12 +361,12 @@ pub async fn create_webhook(
 ) -> Result<Created<MadeWebhook>, Refusal> {
     let place = request.place()?;
     check_wish(app, Some(&wish.url), Some(&wish.event_types.0)).await?;
-    let organization = place.organization.id.clone();
+    let organization = place.organization().id.clone();
     let reach = Reach::organization(organization.as_str());
     if stored::count::<Webhook>(txn, &reach, &[]).await? >= WEBHOOKS_MAX {
         return Err(too_many("The organization has as many webhooks as it can have."));
     }
-    let is_pinned = place.scope.principal().is_pinned();
+    let is_pinned = place.scope().principal().is_pinned();
     if is_pinned && list_within(app, place, txn).await?.len() >= PINNED_MAX {
         return Err(too_many(
             "The key's project or user has as many webhooks as its keys can make.",
@@ -383,9 +383,9 @@ pub async fn create_webhook(
         secret: seal(&app.store, organization.as_str(), &id, &shown).await?,
         id,
         organization: organization.clone(),
-        project_id: (place.scope.level() != Level::Organization)
-            .then(|| place.project.id.to_string()),
-        tenant_user_id: place.scope.user_named().map(ToString::to_string),
+        project_id: (place.scope().level() != Level::Organization)
+            .then(|| place.project().id.to_string()),
+        tenant_user_id: place.scope().user_named().map(ToString::to_string),
         url: wish.url,
         event_types: wish.event_types.0,
         previous: Vec::new(),

@@ -31,7 +31,7 @@ async fn kit_of_agent(bed: &Bed, house: &House) -> Option<KitId> {
     let named = Named { project: None, user: Some((house.main.agent.id.as_str(), Subject::Path)) };
     let asks = principal(Role::Developer, None, None);
     let place = bed.directory.place(asks, &house.organization.id, named).await.unwrap();
-    place.kit.map(|kit| kit.id.clone())
+    place.kit().map(|kit| kit.id.clone())
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -45,7 +45,7 @@ async fn a_users_own_kit_comes_before_its_projects() {
     let named = Named { project: None, user: Some((house.main.own.id.as_str(), Subject::Path)) };
     let asks = principal(Role::Developer, None, None);
     let place = bed.directory.place(asks, &house.organization.id, named).await.unwrap();
-    assert_eq!(place.kit.unwrap().id, house.main.kit.id, "another user's kit is its own");
+    assert_eq!(place.kit().unwrap().id, house.main.kit.id, "another user's kit is its own");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -14,17 +14,17 @@ async fn placed(bed: &Bed, house: &House, asks: &Principal, named: Named<'_>) ->
     match bed.directory.place(asks.clone(), organization, named).await {
         Err(refusal) => short(&refusal),
         Ok(place) => {
-            let estate = if place.project.id == house.main.project.id { "main" } else { "side" };
-            let user = match (place.scope.user(), [&house.main, &house.side]) {
+            let estate = if place.project().id == house.main.project.id { "main" } else { "side" };
+            let user = match (place.scope().user(), [&house.main, &house.side]) {
                 (None, _) => "nobody",
                 (Some(id), estates) if estates.iter().any(|at| at.own.id == *id) => "own",
                 (Some(_), _) => "agent",
             };
-            assert_eq!(place.scope.organization(), Some(organization));
-            assert_eq!(place.scope.project(), Some(&place.project.id));
-            assert_eq!(place.scope.user(), place.user.as_ref().map(|user| &user.id));
-            assert_eq!(place.scope.principal(), asks, "no way of naming changes who asks");
-            let (subject, level) = (place.scope.subject().as_str(), place.scope.level());
+            assert_eq!(place.scope().organization(), Some(organization));
+            assert_eq!(place.scope().project(), Some(&place.project().id));
+            assert_eq!(place.scope().user(), place.user().map(|user| &user.id));
+            assert_eq!(place.scope().principal(), asks, "no way of naming changes who asks");
+            let (subject, level) = (place.scope().subject().as_str(), place.scope().level());
             format!("{estate} {user} by {subject}: {level:?}")
         }
     }
@@ -175,7 +175,7 @@ async fn only_a_test_project_makes_a_test_of_a_request() {
         let named = Named { project: Some(estate.project.id.as_str()), user: None };
         let wide = principal(Role::Admin, None, None);
         let place = bed.directory.place(wide, &house.organization.id, named).await.unwrap();
-        assert_eq!(place.scope.is_test(), test);
+        assert_eq!(place.scope().is_test(), test);
     }
 }
 
@@ -187,6 +187,6 @@ async fn a_revoked_profile_is_still_placed_and_says_that_it_is_revoked() {
     let named = Named { project: None, user: Some((house.main.agent.id.as_str(), Subject::Path)) };
     let wide = principal(Role::Admin, None, None);
     let place = bed.directory.place(wide, &house.organization.id, named).await.unwrap();
-    assert!(!place.user.unwrap().active, "reads still answer, so the caller has to ask");
+    assert!(!place.user().unwrap().active, "reads still answer, so the caller has to ask");
     assert_eq!(short(&charter_tenancy::directory::profile_revoked()), "Forbidden profile_revoked");
 }

@@ -2,7 +2,7 @@
 
 use charter_kernel::role::Role;
 use charter_kernel::scope::{Actor, Level, Naming, Principal, Subject};
-use charter_tenancy::place::{Owner, Unplaced};
+use charter_tenancy::place::{Owner, Party, Unplaced};
 use charter_tenancy::records::Record as _;
 
 use crate::bed::{Bed, principal};
@@ -26,18 +26,18 @@ async fn a_party_is_as_much_of_a_place_as_its_owner_names() {
         (Owner { organization, project: "", user: Some(agent) }, 3),
     ] {
         let party = bed.directory.party(worker(), owner).await.unwrap();
-        let scope = &party.scope;
+        let scope = party.scope();
         assert_eq!(scope.organization().is_some(), named >= 1, "{owner:?}");
         assert_eq!(scope.project().is_some(), named >= 2, "{owner:?}");
         assert_eq!(scope.user().is_some(), named >= 3, "{owner:?}");
-        assert_eq!(party.organization.is_some(), named >= 1, "{owner:?}");
-        assert_eq!(party.project.map(|found| found.id.to_string()), {
+        assert_eq!(party.organization().is_some(), named >= 1, "{owner:?}");
+        assert_eq!(party.project().map(|found| found.id.to_string()), {
             (named >= 2).then(|| project.to_owned())
         });
-        assert_eq!(party.user.map(|found| found.id.to_string()), {
+        assert_eq!(party.user().map(|found| found.id.to_string()), {
             (named >= 3).then(|| agent.to_owned())
         });
-        assert_eq!(party.kit.is_some(), named >= 2, "{owner:?}");
+        assert_eq!(party.kit().is_some(), named >= 2, "{owner:?}");
         assert_eq!(scope.is_test(), named >= 2, "{owner:?}");
         let level = if named == 3 { Level::User } else { Level::Organization };
         assert_eq!(scope.level(), level, "{owner:?}");
@@ -62,14 +62,14 @@ async fn a_request_that_is_made_again_names_whom_it_named() {
     ] {
         let naming = Naming { project, user };
         let party = bed.directory.party_of_request(free.clone(), owner, naming).await.unwrap();
-        assert_eq!((party.scope.level(), party.scope.naming()), (level, naming));
-        assert_eq!(party.scope.user(), Some(&house.main.own.id), "{naming:?}");
+        assert_eq!((party.scope().level(), party.scope().naming()), (level, naming));
+        assert_eq!(party.scope().user(), Some(&house.main.own.id), "{naming:?}");
     }
     // Pins count whatever is said to have been named.
     let pinned = principal(Role::Developer, None, Some(&house.main.own));
     let naming = Naming { project: false, user: Subject::Default };
     let party = bed.directory.party_of_request(pinned, owner, naming).await.unwrap();
-    assert_eq!(party.scope.level(), Level::User);
+    assert_eq!(party.scope().level(), Level::User);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -93,7 +93,7 @@ async fn work_whose_owner_is_gone_or_anothers_has_no_party() {
         (Owner { organization, project, user: Some("me") }, gone("user")),
     ] {
         let party = bed.directory.party(worker(), owner).await;
-        assert_eq!(party.map(|party| party.scope).unwrap_err(), wanted, "{owner:?}");
+        assert_eq!(party.map(Party::into_scope).unwrap_err(), wanted, "{owner:?}");
     }
 }
 
@@ -111,7 +111,7 @@ async fn each_record_that_goes_takes_the_party_with_it() {
     ] {
         bed.remove(&key).await;
         let party = bed.directory.party(worker(), owner).await;
-        assert_eq!(party.map(|party| party.scope).unwrap_err(), Unplaced::Gone(what));
+        assert_eq!(party.map(Party::into_scope).unwrap_err(), Unplaced::Gone(what));
     }
 }
 
@@ -126,7 +126,7 @@ async fn a_revoked_user_is_a_party_that_is_not_active() {
         user: Some(house.main.agent.id.as_str()),
     };
     let party = bed.directory.party(worker(), owner).await.unwrap();
-    assert!(!party.user.unwrap().active);
+    assert!(!party.user().unwrap().active);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -155,7 +155,7 @@ async fn the_users_project_is_found_behind_many_others() {
     let organization = house.organization.id.as_str();
     let owner = Owner { organization, project: "", user: Some(user.id.as_str()) };
     let party = bed.directory.party(worker(), owner).await.unwrap();
-    assert_eq!(party.project.unwrap().id, late.id);
+    assert_eq!(party.project().unwrap().id, late.id);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -172,11 +172,11 @@ async fn the_last_word_about_a_deleted_user_names_it_without_a_record() {
     for test in [false, true] {
         let asks = principal(Role::Developer, None, None);
         let party = bed.directory.party_of_deleted(asks.clone(), owner, test).await.unwrap();
-        assert_eq!(party.scope.user(), Some(&house.main.agent.id));
-        assert_eq!(party.scope.project(), Some(&house.main.project.id));
-        assert_eq!(party.scope.is_test(), test);
-        assert_eq!(party.scope.principal(), &asks);
-        assert!(party.user.is_none() && party.kit.is_none());
+        assert_eq!(party.scope().user(), Some(&house.main.agent.id));
+        assert_eq!(party.scope().project(), Some(&house.main.project.id));
+        assert_eq!(party.scope().is_test(), test);
+        assert_eq!(party.scope().principal(), &asks);
+        assert!(party.user().is_none() && party.kit().is_none());
     }
     for (broken, what) in [
         (Owner { user: None, ..owner }, "user"),
@@ -185,10 +185,10 @@ async fn the_last_word_about_a_deleted_user_names_it_without_a_record() {
         (Owner { organization: "x", ..owner }, "organization"),
     ] {
         let party = bed.directory.party_of_deleted(worker(), broken, false).await;
-        let told = party.map(|party| party.scope).unwrap_err();
+        let told = party.map(Party::into_scope).unwrap_err();
         assert_eq!(told, Unplaced::Gone(what), "{broken:?}");
     }
     bed.remove(&house.organization.key()).await;
     let party = bed.directory.party_of_deleted(worker(), owner, false).await;
-    assert_eq!(party.map(|party| party.scope).unwrap_err(), Unplaced::Gone("organization"));
+    assert_eq!(party.map(Party::into_scope).unwrap_err(), Unplaced::Gone("organization"));
 }

@@ -19,10 +19,10 @@ async fn a_place_read_again_has_the_same_scope_and_the_records_of_now() {
     let house = bed.house().await;
     let before = agents_place(&bed, &house, principal(Role::Developer, None, None)).await;
     bed.revoke_user(&house.main.agent).await;
-    let after = bed.directory.place_again(&before.scope).await.unwrap();
-    assert_eq!(after.scope, before.scope);
-    assert!(before.user.unwrap().active && !after.user.unwrap().active);
-    assert_eq!(after.kit.unwrap().id, house.main.kit.id);
+    let after = bed.directory.place_again(before.scope()).await.unwrap();
+    assert_eq!(after.scope(), before.scope());
+    assert!(before.user().unwrap().active && !after.user().unwrap().active);
+    assert_eq!(after.kit().unwrap().id, house.main.kit.id);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -37,7 +37,7 @@ async fn a_place_of_which_anything_is_gone_is_no_place() {
             _ => house.main.agent.key(),
         })
         .await;
-        let again = bed.directory.place_again(&place.scope).await;
+        let again = bed.directory.place_again(place.scope()).await;
         assert_eq!(again.map_err(|refusal| short(&refusal)).unwrap_err(), "NotFound", "{gone}");
     }
 }
@@ -74,8 +74,8 @@ async fn a_report_asks_about_another_user_with_the_pins_of_who_asks() {
         let told = about.as_ref().err().map(short).unwrap_or_default();
         assert_eq!(told, wanted, "{asks:?} about {}", user.id);
         if let Ok(about) = about {
-            assert_eq!(about.scope.principal(), asks);
-            assert_eq!(about.scope.user(), Some(&user.id));
+            assert_eq!(about.scope().principal(), asks);
+            assert_eq!(about.scope().user(), Some(&user.id));
         }
     }
 }
