@@ -761,6 +761,21 @@ on_both! {
         world.books_agree();
     }
 
+    fn nothing_leaves_the_host_beside_a_request_that_waits_for_a_person(world: reaching()) {
+        let tenant = tenant_with_script(world);
+        let heard = peer(world, &tenant);
+        budget(&tenant, 100_000, "day");
+        let rule = json!({ "id": "all", "effect": "require_approval", "actions": ["script.*"], "approvals_required": 1 });
+        tenant.client.put("/v1/governance/policy", &json!({ "rules": [rule] })).expect(200);
+        let steps = json!([{ "fire": "/" }, { "leave": "script.spend", "amount": DOLLAR, "as": "p" }, { "sleep_ms": 200 }]);
+        let answers = at_once(from_ref(&tenant.client), 24, &steps);
+        let waiting = answers.iter().filter(|answer| answer.status == 202).count();
+        // The other ones had sent before they asked, and were told that they may not.
+        let heard = heard.load(SeqCst) as usize;
+        assert!(heard <= answers.len() - waiting, "{heard} were heard, and {waiting} wait");
+        world.books_agree();
+    }
+
     fn what_is_sent_and_never_asked_after_leaves_under_a_hold_too(world: reaching()) {
         // Some return at once, and some while it is on its way.
         for sleep_ms in [0, 200] {

@@ -131,10 +131,10 @@ on_both! {
         assert_eq!(first["has_more"], true, "{first}");
         let rest = format!("/v1/jobs?limit=2&cursor={}", first["next_cursor"].as_str().unwrap());
         assert_eq!(list(client, &rest), [&*profiles]);
-        // What a script keeps is a user's, so that it has nothing to keep for the organization.
+        // A script keeps its notes with users, and has no place for one of the organization.
         until("the organization's own has run", || list(client, "/v1/jobs?status=failed") == [&*own]);
         assert_eq!(client.get(&format!("/v1/jobs/{own}")).expect(200)["job"]["status"], "failed");
-        // Who acts for a user is shown the user's.
+        // A caller that acts for a user is shown the jobs of that user.
         let user = tenant.user("other");
         assert!(list(&client.with("X-Service-User-Id", &user), "/v1/jobs").is_empty());
         let key = client.post("/v1/auth/keys", &json!({"name": "pinned", "user_id": user})).expect(201);

@@ -112,7 +112,7 @@ impl Work {
     }
 
     async fn leave(&mut self, proposal: Proposal, parties: Vec<Guard>) -> Result<String, Failure> {
-        // What else the guest has under way is over, or waits until this is decided.
+        // All that the guest has under way beside is over, or waits until this is decided.
         let _commit = self.story.marks.begin_commit().await?;
         if self.story.marks.is_dispatched() {
             return Err(undeclared("leave is asked for before anything leaves the host").into());

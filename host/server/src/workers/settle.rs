@@ -92,7 +92,7 @@ fn failure(result: EndingResult<'_>, acted: bool) -> Value {
 }
 
 /// The end of a run cannot be written: so nothing of its unit is committed.
-fn unsettled(refusal: Refusal) -> CommitError {
+fn fail(refusal: Refusal) -> CommitError {
     tracing::error!(message = refusal.message, "the end of a job's run cannot be written");
     CommitError::Failed
 }
@@ -203,7 +203,7 @@ impl Settling {
                 let answer = answer.map(Value::to_string).unwrap_or_default();
                 let content = Content::Whole(answer.as_bytes());
                 let told = ended.as_ref().map(|_| (200, content)).map_err(Value::clone);
-                run.end(txn, told).await.map_err(unsettled)?;
+                run.end(txn, told).await.map_err(fail)?;
             }
         }
         match ended {
@@ -227,9 +227,9 @@ impl Settling {
                 Draft { user: row.user, body, index, unique: row.unique, lease, ..Draft::default() }
             }),
         };
-        let draft = draft.map_err(|_| unsettled(Refusal::internal()))?;
+        let draft = draft.map_err(|_| fail(Refusal::internal()))?;
         let replaced = txn.replace(self.key.clone(), draft, None).await;
-        replaced.map(drop).map_err(|error| unsettled(stored::breaking(error)))
+        replaced.map(drop).map_err(|error| fail(stored::breaking(error)))
     }
 
     /// Somebody has ended it meanwhile: so it stays. An approved run that had acted by then says so,
@@ -249,7 +249,7 @@ impl Settling {
             }
         };
         match &self.by {
-            By::Approval(run) => run.end(txn, Err(told)).await.map_err(unsettled),
+            By::Approval(run) => run.end(txn, Err(told)).await.map_err(fail),
             By::Lease(_) => {
                 txn.guard(self.fence());
                 Ok(())
@@ -265,14 +265,14 @@ impl Settling {
             let error = match txn.get(&self.key).await {
                 Ok(None) => return Ok(None),
                 Ok(Some(row)) => {
-                    let record = serde_json::from_str(&row.body)
-                        .map_err(|_| unsettled(Refusal::internal()))?;
+                    let record =
+                        serde_json::from_str(&row.body).map_err(|_| fail(Refusal::internal()))?;
                     return Ok(Some((row, record)));
                 }
                 Err(error) => error,
             };
             let Some(wait_ms) = wait_ms.next() else {
-                return Err(unsettled(stored::reading(error)));
+                return Err(fail(stored::reading(error)));
             };
             tokio::time::sleep(Duration::from_millis(wait_ms)).await;
         }

@@ -275,21 +275,27 @@ async fn a_second_run_is_given_the_same_leave_for_the_same_proposal_and_new_for_
 }
 
 #[tokio::test]
-async fn a_hold_of_an_earlier_run_gives_way_to_what_is_proposed_now() {
+async fn holds_of_an_earlier_run_give_way_to_another_course() {
     let bed = Bed::new().await;
     let mut guest = bed.attempt(bed.call(user(3)));
     guest.work().unwrap().story.marks.take_at_once();
-    guest.authorize(proposal(1)).await.unwrap();
+    for place in 1..=3 {
+        guest.authorize(proposal(place)).await.unwrap();
+    }
     let work = guest.work().unwrap();
     work.story.attempt += 1;
     work.permits = 0;
-    // Nothing was done under the first, and so the next need not be granted for it to end.
+    guest.authorize(proposal(1)).await.unwrap();
+    // The next one is refused, and yet nothing was done under those that stood there and after.
     bed.till.refuses.store(true, SeqCst);
-    assert!(guest.authorize(proposal(2)).await.is_err());
-    let row = bed.row(&hold::key(user(3).lane(), "r0-0")).await.unwrap();
-    let first: Hold = serde_json::from_str(&row.body).unwrap();
-    assert_eq!(first.state, Stand::Voided);
-    assert!(guest.work().unwrap().story.permits.is_empty());
+    assert!(guest.authorize(proposal(4)).await.is_err());
+    for (hold, stands) in [("r0-0", Stand::Held), ("r0-1", Stand::Voided), ("r0-2", Stand::Voided)]
+    {
+        let row = bed.row(&hold::key(user(3).lane(), hold)).await.unwrap();
+        let found: Hold = serde_json::from_str(&row.body).unwrap();
+        assert_eq!(found.state, stands, "{hold}");
+    }
+    assert_eq!(guest.work().unwrap().story.permits.len(), 1);
 }
 
 /// A hold of the third user's that outlived its request.
