@@ -718,6 +718,7 @@ on_both! {
         let ends = [
             json!([{ "note": "later" }, { "checkpoint": 1 }, { "note": "last" }, { "capture": "p", "amount": 2 * DOLLAR }]),
             json!([{ "capture": "p", "amount": 2 * DOLLAR }]),
+            json!([{ "try": { "call": "script.play", "body": { "steps": [{ "note": "note" }] } } }]),
             json!([{ "trap": 1 }]),
             json!([{ "refuse": "overloaded" }]),
         ];

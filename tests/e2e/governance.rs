@@ -761,6 +761,60 @@ on_both! {
         world.books_agree();
     }
 
+    fn a_cancelled_job_has_nothing_more_sent_or_done_by_others(world: reaching()) {
+        let tenant = tenant_with_script(world);
+        let heard = peer(world, &tenant);
+        budget(&tenant, 700, "day");
+        let client = &tenant.client;
+        let (send, pay) = (json!({ "fetch": "POST", "path": "/" }), json!({ "call": "script.play", "body": { "steps": spend(DOLLAR) } }));
+        // The second one has sent and paid by then, and the third one has committed.
+        let first: [&[&Value]; 3] = [&[], &[&send, &pay], &[&json!({ "checkpoint": 1 })]];
+        let (mut sent, mut paid) = (0, 0);
+        for before in first {
+            for next in [&send, &pay] {
+                let mut steps = before.to_vec();
+                let (note, checkpoint, sleep) = (json!({ "note": "begun" }), json!({ "checkpoint": 1 }), json!({ "sleep_ms": 2_000 }));
+                if !before.is_empty() {
+                    steps.extend([&note, &checkpoint]);
+                }
+                steps.extend([&sleep, next]);
+                play(client, json!([{ "enqueue": steps, "public": true, "attempts": 1 }])).expect(200);
+                if before.contains(&&send) {
+                    (sent, paid) = (sent + 1, paid + 1);
+                }
+                let running = || client.get("/v1/jobs?status=running").expect(200)["jobs"][0]["id"].as_str().map(str::to_owned);
+                until("it runs, and has done what it does first", || {
+                    running().is_some() && (heard.load(SeqCst), stands(client)) == (sent, (paid * DOLLAR, 0))
+                });
+                client.delete(&format!("/v1/jobs/{}", running().unwrap())).expect(200);
+            }
+        }
+        // The next job runs beside what is left of the last one, and ends after it.
+        let last = json!([{ "sleep_ms": 3_000 }]);
+        play(client, json!([{ "enqueue": last, "public": true, "attempts": 1 }])).expect(200);
+        until("the last one has ended", || !client.get("/v1/jobs?status=succeeded").expect(200)["jobs"].as_array().unwrap().is_empty());
+        assert_eq!((heard.load(SeqCst), stands(client)), (sent, (paid * DOLLAR, 0)));
+        world.books_agree();
+    }
+
+    fn nothing_is_sent_for_a_key_that_was_revoked_meanwhile(world: reaching()) {
+        let tenant = tenant_with_script(world);
+        let heard = peer(world, &tenant);
+        let made = tenant.client.post("/v1/auth/keys", &json!({ "name": "agent" })).expect(201);
+        let agent = tenant.client.bearer(made["key"].as_str().unwrap());
+        let first = json!([{ "fetch": "POST", "path": "/" }, { "sleep_ms": 2_500 }, { "fetch": "POST", "path": "/" }]);
+        let later = json!([{ "sleep_ms": 2_500 }, { "fetch": "POST", "path": "/" }]);
+        std::thread::scope(|scope| {
+            let asked = [first, later].map(|steps| scope.spawn(|| play(&agent, steps)));
+            until("the first one has sent", || heard.load(SeqCst) == 1);
+            tenant.client.delete(&format!("/v1/auth/keys/{}", charter_tests::tenant::id(&made))).expect(200);
+            for answer in asked.map(|one| one.join().unwrap()) {
+                assert!(answer.status >= 400, "{answer}");
+            }
+        });
+        assert_eq!(heard.load(SeqCst), 1);
+    }
+
     fn nothing_leaves_the_host_beside_a_request_that_waits_for_a_person(world: reaching()) {
         let tenant = tenant_with_script(world);
         let heard = peer(world, &tenant);

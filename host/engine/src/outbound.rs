@@ -119,14 +119,15 @@ impl Permit {
         let (shared, call, marks) = (self.shared.clone(), self.call.clone(), self.marks.clone());
         let admitting = async move {
             let _commit = commit;
-            shared.take_untaken(&call, &marks).await.map_err(|_| attempt_over())?;
-            if is_effect {
-                shared.force_claim(&call, &marks).await.map_err(|_| attempt_over())?;
-                if marks.abort_cause().is_some() {
-                    return Err(attempt_over());
-                }
-                marks.dispatch();
+            if !is_effect {
+                let taken = shared.take_untaken(&call, &marks).await;
+                return taken.map_err(|_| attempt_over());
             }
+            shared.admit_effect(&call, &marks).await.map_err(|_| attempt_over())?;
+            if marks.abort_cause().is_some() {
+                return Err(attempt_over());
+            }
+            marks.dispatch();
             Ok(())
         };
         let admitted = tokio::spawn(admitting.in_current_span()).await;

@@ -16,7 +16,7 @@ use charter_kernel::role::Role;
 use charter_kernel::scope::{Actor, ActorKind, Naming, Principal, Scope};
 use charter_kernel::time::Instant;
 use charter_kernel::unit::{Draft, Fact, Guard, Key, Row, Write};
-use charter_store::{Store, Txn};
+use charter_store::{Patience, Store, Txn};
 use charter_tenancy::directory::Directory;
 use charter_tenancy::place::{Owner, Unplaced};
 use charter_tenancy::records::Record as _;
@@ -392,7 +392,14 @@ pub fn pending(approval: &Approval) -> Value {
 /// # Errors
 /// When the store cannot be asked.
 pub async fn release(txn: &mut Txn, approval: &Approval, now: Instant) -> Result<(), Refusal> {
-    if let Some(hold) = unused_hold(txn, approval).await? {
+    let (key, mut patience) = (hold_key(approval), Patience::default());
+    let row = loop {
+        match txn.get_relaxed(&key).await {
+            Ok(row) => break row,
+            Err(error) => patience.wait(error).await.map_err(stored::reading)?,
+        }
+    };
+    if let Some(hold) = unused(row)? {
         let step = hold.void(&approval.hold, now);
         txn.step(step.guards, step.writes);
     }
@@ -405,8 +412,15 @@ pub async fn release(txn: &mut Txn, approval: &Approval, now: Instant) -> Result
 /// # Errors
 /// When the store cannot be asked.
 pub async fn unused_hold(txn: &Txn, approval: &Approval) -> Result<Option<Hold>, Refusal> {
-    let key = charter_kernel::governance::hold::key(&approval.subject.organization, &approval.hold);
-    let Some(row) = txn.get_relaxed(&key).await.map_err(stored::reading)? else { return Ok(None) };
+    unused(txn.get_relaxed(&hold_key(approval)).await.map_err(stored::reading)?)
+}
+
+fn hold_key(approval: &Approval) -> Key {
+    charter_kernel::governance::hold::key(&approval.subject.organization, &approval.hold)
+}
+
+fn unused(row: Option<Row>) -> Result<Option<Hold>, Refusal> {
+    let Some(row) = row else { return Ok(None) };
     let hold: Hold = serde_json::from_str(&row.body).map_err(|_| Refusal::internal())?;
     let is_unused = |hold: &Hold| matches!(hold.state, State::Pending | State::Held) && !hold.kept;
     Ok(Some(hold).filter(is_unused))
@@ -531,14 +545,14 @@ impl Run {
     /// not used ends with it.
     ///
     /// # Errors
-    /// If the operating system has no randomness.
+    /// When the store cannot be asked for ten seconds, or the operating system has no randomness.
     pub async fn end(
         &self,
         txn: &mut Txn,
         result: Result<(u16, Content<'_>), Value>,
     ) -> Result<(), Refusal> {
         let now = txn.store().now();
-        self.release_unused(txn, now).await;
+        release(txn, &self.approval, now).await?;
         let mut approval = self.approval.clone();
         approval.resolved_at = Some(now);
         match result {
@@ -565,10 +579,10 @@ impl Run {
     /// request is not made again, and a hold that was not used ends with it.
     ///
     /// # Errors
-    /// Never: its maps have text keys.
+    /// When the store cannot be asked for ten seconds.
     pub async fn await_job(&self, txn: &mut Txn, job: Key, status: u16) -> Result<(), Refusal> {
         let now = txn.store().now();
-        self.release_unused(txn, now).await;
+        release(txn, &self.approval, now).await?;
         let approval = Approval {
             status: Status::Executing,
             begun: true,
@@ -604,16 +618,6 @@ impl Run {
                 txn.write(Write::Release { key, token, due_at, undo: true });
                 Ok(())
             }
-        }
-    }
-
-    async fn release_unused(&self, txn: &mut Txn, now: Instant) {
-        if let Err(error) = release(txn, &self.approval, now).await {
-            tracing::warn!(
-                message = error.message,
-                approval = self.approval.id,
-                "the hold of an approval that is over is left to its time"
-            );
         }
     }
 }

@@ -249,6 +249,12 @@ pub enum Guard {
 }
 
 impl Guard {
+    /// Whether every unit of a request is committed under it, also after an effect: somebody is
+    /// revoked, the work is cancelled, or another has taken it up.
+    pub fn is_fence(&self) -> bool {
+        matches!(self, Self::Entry { .. } | Self::Lease { .. })
+    }
+
     /// Whether a conflict about these rows is about a record that it requires as it was read:
     /// whoever was admitted by that record is admitted anew.
     pub fn conflicts_on(&self, keys: &[Key]) -> bool {

@@ -17,6 +17,7 @@ mod epoch;
 mod error;
 mod fact;
 mod migrate;
+mod patience;
 mod priority;
 mod query;
 mod reader;
@@ -39,6 +40,7 @@ pub use error::{
     BackupError, CommitError, OpenError, ReadError, SealError, TransactError, WriteError,
 };
 pub use fact::audit_fact;
+pub use patience::Patience;
 pub use priority::give_way;
 pub use query::{
     GroupStanding, LogEntry, LogHead, LogPage, Order, PAGE_BYTES_MAX, PAGE_ROWS_MAX, Page, Query,

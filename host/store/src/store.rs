@@ -22,7 +22,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use charter_kernel::time::{Clock, Instant};
-use charter_kernel::unit::{Applied, Key, Rejection, Unit};
+use charter_kernel::unit::{Applied, Guard, Key, Rejection, Unit};
 use tokio_util::sync::CancellationToken;
 use zeroize::Zeroizing;
 
@@ -190,6 +190,18 @@ impl Store {
     /// even while the store is read-only for want of space.
     pub async fn commit_settling(&self, unit: Unit) -> Result<Applied, CommitError> {
         self.submit(unit, true).await
+    }
+
+    /// Commits nothing, where these guards hold.
+    ///
+    /// # Errors
+    /// As a unit under them.
+    pub async fn require(&self, organization: &str, guards: Vec<Guard>) -> Result<(), CommitError> {
+        if guards.is_empty() {
+            return Ok(());
+        }
+        let unit = Unit { organization: organization.to_owned(), guards, ..Unit::default() };
+        self.inner.committer.submit(unit, false).await.map(drop)
     }
 
     async fn submit(&self, unit: Unit, settling: bool) -> Result<Applied, CommitError> {

@@ -518,10 +518,9 @@ impl Txn {
     /// Rows handed out to this caller alone. Commits at once, under this transaction's entry and
     /// lease guards; remembered, so that [`Txn::abandon`] gives them back.
     pub async fn take(&mut self, take: Take) -> Result<Vec<Taken>, CommitError> {
-        let fences = |guard: &&Guard| matches!(guard, Guard::Entry { .. } | Guard::Lease { .. });
         let unit = Unit {
             organization: self.unit.organization.clone(),
-            guards: self.unit.guards.iter().filter(fences).cloned().collect(),
+            guards: self.unit.guards.iter().filter(|guard| guard.is_fence()).cloned().collect(),
             takes: vec![take],
             ..Unit::default()
         };
@@ -576,8 +575,7 @@ impl Txn {
     /// guards stay.
     pub async fn checkpoint(&mut self) -> Result<Applied, CommitError> {
         let organization = self.unit.organization.clone();
-        let fences = |guard: &&Guard| matches!(guard, Guard::Entry { .. } | Guard::Lease { .. });
-        let guards = self.unit.guards.iter().filter(fences).cloned().collect();
+        let guards = self.unit.guards.iter().filter(|guard| guard.is_fence()).cloned().collect();
         let mut unit = std::mem::replace(
             &mut self.unit,
             Unit { organization, at: Some(self.store.now()), guards, ..Unit::default() },

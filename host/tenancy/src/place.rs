@@ -372,9 +372,7 @@ impl Directory {
                 }
                 Some((now, member)) => {
                     cut(now.role);
-                    if by_session {
-                        guards.extend(member);
-                    }
+                    guards.extend(member);
                 }
                 None if by_session => return Err(revoked()),
                 None => {

@@ -164,32 +164,6 @@ impl Work {
         self.record_permit(Some(proposal), granted).await
     }
 
-    /// Ends the holds that an earlier attempt took at this place and after it: this one takes
-    /// another course, and their room is for what is proposed now.
-    pub(crate) async fn end_others(&mut self) -> Result<(), Failure> {
-        let attempt = self.story.attempt;
-        let is_other = |one: &Permitted| one.attempt != attempt && one.proposal.is_some();
-        while let Some(after) = self.story.permits.iter().skip(self.permits).position(is_other) {
-            let at = self.permits + after;
-            let other = &self.story.permits[at];
-            let step = other.hold.void(&other.id, self.shared.clock.now());
-            let unit = Unit {
-                organization: self.call.scope.lane().to_owned(),
-                guards: step.guards,
-                writes: step.writes,
-                ..Unit::default()
-            };
-            match self.shared.store.commit_settling(unit).await {
-                // Refused: it has ended already.
-                Ok(_) | Err(CommitError::Rejected(Rejection::Refused(_))) => {
-                    self.story.permits.remove(at);
-                }
-                Err(error) => return Err(self.abort_commit(error)),
-            }
-        }
-        Ok(())
-    }
-
     async fn record_permit(
         &mut self,
         proposal: Option<Proposal>,
@@ -240,11 +214,7 @@ impl Work {
             return Ok(());
         }
         let step = record.hold.dispatch(id);
-        let fences = call
-            .guards
-            .iter()
-            .filter(|guard| matches!(guard, Guard::Entry { .. } | Guard::Lease { .. }));
-        let guards = step.guards.into_iter().chain(fences.cloned()).collect();
+        let guards = step.guards.into_iter().chain(call.standing(&marks)).collect();
         let unit = Unit {
             organization: call.scope.lane().to_owned(),
             guards,

@@ -42,8 +42,7 @@ impl Host for State {
                 (work.shared.clone(), work.call.clone(), work.story.marks.clone());
             let _commit = marks.begin_commit().await?;
             work.end_others().await?;
-            shared.take_untaken(&call, &marks).await?;
-            shared.force_claim(&call, &marks).await?;
+            shared.admit_effect(&call, &marks).await?;
             marks.dispatch();
         }
         let work = self.work()?;

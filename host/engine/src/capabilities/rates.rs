@@ -53,7 +53,10 @@ impl Work {
         }
         let now = self.shared.clock.now();
         let _commit = self.story.marks.begin_commit().await?;
-        let taken = self.shared.store.transact(self.call.scope.lane(), async |txn: &mut Txn| {
+        let call = &self.call;
+        let taken = self.shared.store.transact(call.scope.lane(), async |txn: &mut Txn| {
+            let fences = call.guards.iter().filter(|guard| guard.is_fence());
+            fences.for_each(|fence| txn.guard(fence.clone()));
             change(txn, &wanted.key, |rate| {
                 rate.take(amount, per_seconds, now).map_err(|wait_ms| {
                     // An earlier request may have been run again since, by a clock that read less.

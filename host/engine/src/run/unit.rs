@@ -6,11 +6,12 @@
 use charter_kernel::unit::{Guard, Key, Refused, Rejection, Unit};
 use charter_store::{CommitError, Txn};
 
-use crate::bindings::charter::primitive::types;
+use crate::bindings::charter::primitive::types::Failure;
 use crate::call::{Call, Ending, EndingResult};
 use crate::failure::{failure, rule};
 use crate::shared::Shared;
 use crate::state::Work;
+use crate::story::permits::Permitted;
 use crate::story::{Abort, Marks, Story, permits};
 
 /// Why a unit was not committed, as the request sees it.
@@ -42,7 +43,7 @@ impl Abort {
     }
 
     /// The failure that the guest sees, should it look: the attempt's end is decided already.
-    pub(super) fn failure(&self) -> types::Failure {
+    pub(super) fn failure(&self) -> Failure {
         match self {
             Abort::Refused(refused) => rule(refused).into(),
             _ => failure("state_conflict", "this attempt is over: return").into(),
@@ -148,42 +149,61 @@ pub(super) async fn commit(
     Ok(())
 }
 
+impl Call {
+    /// The guards that it was admitted under, as far as they must hold now: once it has acted, only
+    /// the fences among them.
+    pub(crate) fn standing(&self, marks: &Marks) -> impl Iterator<Item = Guard> {
+        let acted = marks.is_dispatched();
+        self.guards.iter().filter(move |guard| !acted || guard.is_fence()).cloned()
+    }
+}
+
 impl Shared {
-    /// Commits the idempotency claim before an effect; the guest's own work stays uncommitted.
-    pub(crate) async fn force_claim(
-        &self,
-        call: &Call,
-        marks: &Marks,
-    ) -> Result<(), types::Failure> {
+    /// Commits what goes before an effect: the holds that are not taken yet, and the idempotency
+    /// claim, under all that the request was admitted under. The guest's own work stays uncommitted.
+    pub(crate) async fn admit_effect(&self, call: &Call, marks: &Marks) -> Result<(), Failure> {
+        self.take_untaken(call, marks).await?;
+        match &call.claim {
+            Some(_) if !marks.claimed.initialized() => self.force_claim(call, marks).await,
+            claim => {
+                let fence = claim.iter().map(|claim| claim.fence.clone());
+                let guards = call.standing(marks).chain(fence).collect();
+                let held = self.store.require(call.scope.lane(), guards).await;
+                held.map_err(|error| end_attempt(error, call, marks))
+            }
+        }
+    }
+
+    /// Commits the idempotency claim, where there is one that is not committed yet.
+    pub(crate) async fn force_claim(&self, call: &Call, marks: &Marks) -> Result<(), Failure> {
         let Some(claim) = &call.claim else { return Ok(()) };
         let force = async || {
-            let fences =
-                |guard: &&Guard| matches!(guard, Guard::Entry { .. } | Guard::Lease { .. });
-            let guards =
-                claim.guards.iter().chain(call.guards.iter().filter(fences)).cloned().collect();
+            let guards = claim.guards.iter().cloned().chain(call.standing(marks)).collect();
             let organization = call.scope.lane().to_owned();
             let unit =
                 Unit { organization, guards, writes: claim.writes.clone(), ..Unit::default() };
-            match self.store.commit(unit).await {
-                Ok(_) => Ok(()),
-                Err(error) => {
-                    let abort = Abort::of(error, call);
-                    let told = abort.failure();
-                    marks.abort(abort);
-                    Err(told)
-                }
-            }
+            let committed = self.store.commit(unit).await;
+            committed.map(drop).map_err(|error| end_attempt(error, call, marks))
         };
         marks.claimed.get_or_try_init(force).await.map(drop)
     }
 }
 
+/// Ends an attempt for a commit that was rejected in the middle of it; answers what its guest sees.
+fn end_attempt(error: CommitError, call: &Call, marks: &Marks) -> Failure {
+    let abort = Abort::of(error, call);
+    let told = abort.failure();
+    marks.abort(abort);
+    told
+}
+
 impl Work {
     /// Commits what was written so far, with the facts so far.
-    pub(crate) async fn checkpoint(&mut self) -> Result<(), types::Failure> {
+    pub(crate) async fn checkpoint(&mut self) -> Result<(), Failure> {
         let (shared, call, marks) =
             (self.shared.clone(), self.call.clone(), self.story.marks.clone());
         let _commit = marks.begin_commit().await?;
+        self.end_others().await?;
         shared.take_untaken(&call, &marks).await?;
         let first = !marks.claimed.initialized();
         shared.force_claim(&call, &marks).await?;
@@ -218,12 +238,35 @@ impl Work {
         }
     }
 
+    /// Ends the holds that an earlier attempt took at this place and after it: this one takes
+    /// another course, and their room is for what is proposed now.
+    pub(crate) async fn end_others(&mut self) -> Result<(), Failure> {
+        let attempt = self.story.attempt;
+        let is_other = |one: &Permitted| one.attempt != attempt && one.proposal.is_some();
+        while let Some(after) = self.story.permits.iter().skip(self.permits).position(is_other) {
+            let at = self.permits + after;
+            let other = &self.story.permits[at];
+            let step = other.hold.void(&other.id, self.shared.clock.now());
+            let unit = Unit {
+                organization: self.call.scope.lane().to_owned(),
+                guards: step.guards,
+                writes: step.writes,
+                ..Unit::default()
+            };
+            match self.shared.store.commit_settling(unit).await {
+                // Refused: it has ended already.
+                Ok(_) | Err(CommitError::Rejected(Rejection::Refused(_))) => {
+                    self.story.permits.remove(at);
+                }
+                Err(error) => return Err(self.abort_commit(error)),
+            }
+        }
+        Ok(())
+    }
+
     /// Ends the attempt for a commit that was rejected in the middle of it.
-    pub(crate) fn abort_commit(&self, error: CommitError) -> types::Failure {
-        let abort = Abort::of(error, &self.call);
-        let told = abort.failure();
-        self.story.marks.abort(abort);
-        told
+    pub(crate) fn abort_commit(&self, error: CommitError) -> Failure {
+        end_attempt(error, &self.call, &self.story.marks)
     }
 }
 

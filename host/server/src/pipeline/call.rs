@@ -187,9 +187,10 @@ pub(crate) async fn react(app: &App, admitted: Admitted, signaled: Signaled) -> 
         request_id: signaled.id,
         scope,
         entry: Entry::React(Signal { kind, payload: payload.to_string(), blob: None }),
+        // Work of the host's is no credential's: other primitives change things for it as long as
+        // it is not cancelled and nobody else has taken it up.
+        credential: guards.iter().filter(|guard| guard.is_fence()).cloned().collect(),
         guards,
-        // Work of the host's is no credential's.
-        credential: Vec::new(),
         claim: signaled.claim,
         finish: signaled.finish,
         mutates: true,

@@ -109,7 +109,9 @@ async fn make_again(app: &Arc<App>, request: &Request, run: &Arc<Run>) -> Result
     match &request.job {
         Some(job) => Ok(super::run::run_approved(app, job, request, run).await?),
         None => {
-            let call = request.repetition(&app.directory, &run.approval, DEADLINE_MS).await?;
+            let mut call = request.repetition(&app.directory, &run.approval, DEADLINE_MS).await?;
+            // Other primitives change things for it as long as this host is the one that makes it.
+            call.credential.push(run.fence());
             nested::run_approved(app, &call, run).await.map(drop)
         }
     }

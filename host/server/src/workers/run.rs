@@ -10,7 +10,8 @@ use charter_governance::approvals::{Job, Origin, Request, Run};
 use charter_governance::lifecycle::{self, is_told};
 use charter_kernel::manifest::CallLength;
 use charter_kernel::refusal::Refusal;
-use charter_kernel::unit::{Guard, Key, Taken, Unit, Write};
+use charter_kernel::unit::{Guard, Key, Row, Taken, Unit, Write};
+use charter_tenancy::directory::profile_revoked;
 use charter_tenancy::stored;
 use serde_json::{Value, json};
 
@@ -98,18 +99,7 @@ pub(super) async fn run_approved(
     request: &Request,
     run: &Arc<Run>,
 ) -> Result<(), Refusal> {
-    let gone = || {
-        Refusal::state_conflict(
-            "job_gone",
-            "The job that asked was cancelled, or is another by now.",
-        )
-    };
-    let row = app.store.get(key).await.map_err(stored::reading)?.ok_or_else(gone)?;
-    let record: JobRecord = serde_json::from_str(&row.body).map_err(|_| gone())?;
-    let waits = record.state == "queued" && record.approval.as_ref() == Some(&run.approval.id);
-    if !waits || request.body.as_ref() != Some(&record.payload.to_string()) {
-        return Err(gone());
-    }
+    let (row, record) = waiting(app, key, request, run).await?;
     let settling = Settling::begin(app, key, &row, By::Approval(run.clone()));
     let mut admitted = owner::admit(app, &Work::of(&record)).await?;
     // Its row has no lease that a cancellation could take away: whoever cancels it changes the row,
@@ -125,9 +115,31 @@ pub(super) async fn run_approved(
         | Outcome::Trapped { .. }
         | Outcome::Deadline
         | Outcome::OutOfMemory => Ok(()),
-        // Inactive too: the next look says which of its guards does not hold.
+        // By now its user is revoked, or somebody has cancelled it.
+        Outcome::Inactive => {
+            waiting(app, key, request, run).await?;
+            Err(profile_revoked())
+        }
         _ => Err(Refusal::overloaded(1)),
     }
+}
+
+/// The job, where it waits for this approval still and is what people have decided on.
+async fn waiting(
+    app: &App,
+    key: &Key,
+    request: &Request,
+    run: &Run,
+) -> Result<(Row, JobRecord), Refusal> {
+    let gone = || {
+        let message = "The job that asked was cancelled, or is another by now.";
+        Refusal::state_conflict("job_gone", message)
+    };
+    let row = app.store.get(key).await.map_err(stored::reading)?.ok_or_else(gone)?;
+    let record: JobRecord = serde_json::from_str(&row.body).map_err(|_| gone())?;
+    let waits = record.state == "queued" && record.approval.as_ref() == Some(&run.approval.id);
+    let is_same = request.body.as_ref() == Some(&record.payload.to_string());
+    if waits && is_same { Ok((row, record)) } else { Err(gone()) }
 }
 
 /// Calls the component that the owner's kit names. Every unit of the run is fenced, those in the

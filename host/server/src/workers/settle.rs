@@ -5,14 +5,13 @@
 //! never settles what another has taken up.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use charter_engine::job::{JobRecord, NEVER, jobs};
 use charter_engine::{Answer, AnswerBody, Claiming, Ending, EndingResult, Finish};
 use charter_governance::approvals::{Content, Run};
 use charter_kernel::refusal::{Code, EFFECT_WITHOUT_RECORD, Refusal};
 use charter_kernel::unit::{Draft, Guard, Key, Rejection, Row, Unit, Write};
-use charter_store::{CommitError, Store, Txn};
+use charter_store::{CommitError, Patience, Store, Txn};
 use charter_tenancy::stored;
 use futures::future::BoxFuture;
 use serde_json::Value;
@@ -21,8 +20,6 @@ use crate::app::App;
 
 /// Wait before the second attempt; doubled with each further one.
 const BACKOFF_MS: u64 = 1_000;
-/// Waits between the looks at a job's row at the end of its run, in milliseconds: ten seconds in all.
-const READ_WAIT_MS: [u64; 7] = [100, 200, 500, 1_000, 2_000, 3_000, 3_200];
 
 /// The row of a run, for its commit.
 pub(super) struct Settling {
@@ -257,25 +254,20 @@ impl Settling {
         }
     }
 
-    /// The row as it is now. A database that does not answer is asked again for a while: the commit
-    /// waits for it too, and the end of a run must be a part of that.
+    /// The row as it is now: the end of a run must be a part of its commit.
     async fn read(&self, txn: &mut Txn) -> Result<Option<(Row, JobRecord)>, CommitError> {
-        let mut wait_ms = READ_WAIT_MS.into_iter();
-        loop {
-            let error = match txn.get(&self.key).await {
-                Ok(None) => return Ok(None),
-                Ok(Some(row)) => {
-                    let record =
-                        serde_json::from_str(&row.body).map_err(|_| fail(Refusal::internal()))?;
-                    return Ok(Some((row, record)));
+        let mut patience = Patience::default();
+        let row = loop {
+            match txn.get(&self.key).await {
+                Ok(row) => break row,
+                Err(error) => {
+                    patience.wait(error).await.map_err(|error| fail(stored::reading(error)))?;
                 }
-                Err(error) => error,
-            };
-            let Some(wait_ms) = wait_ms.next() else {
-                return Err(fail(stored::reading(error)));
-            };
-            tokio::time::sleep(Duration::from_millis(wait_ms)).await;
-        }
+            }
+        };
+        let Some(row) = row else { return Ok(None) };
+        let record = serde_json::from_str(&row.body).map_err(|_| fail(Refusal::internal()))?;
+        Ok(Some((row, record)))
     }
 
     fn backoff(&self) -> i64 {

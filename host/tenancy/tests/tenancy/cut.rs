@@ -121,6 +121,21 @@ async fn a_key_keeps_what_it_and_its_person_have_still() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_keys_work_is_committed_only_while_its_person_is_the_member_they_were() {
+    let bed = Bed::new().await;
+    let house = bed.house().await;
+    let organization = &house.organization.id;
+    let person = bed.member(organization, Role::Admin).await;
+    let (secret, _) = bed.key(&house, |key| key.role = Role::Admin).await;
+    let record = bed.directory.key(secret.reveal()).await.unwrap().unwrap();
+    let asked = Principal { root: Some(person.id.to_string()), ..record.principal() };
+    let left = bed.directory.cut(&asked, organization).await.unwrap();
+    bed.directory.require_credential(&left.guards).await.unwrap();
+    bed.put(&membership(organization, &person, Role::Viewer)).await;
+    assert!(bed.directory.require_credential(&left.guards).await.is_err(), "it is decided anew");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_key_that_was_revoked_has_ended_or_lost_its_maker_has_nothing_left() {
     let bed = Bed::new().await;
     let house = bed.house().await;

@@ -275,6 +275,20 @@ async fn a_second_run_is_given_the_same_leave_for_the_same_proposal_and_new_for_
 }
 
 #[tokio::test]
+async fn a_checkpoint_before_it_is_another_course() {
+    let bed = Bed::new().await;
+    let mut guest = bed.attempt(bed.call(user(3)));
+    guest.work().unwrap().story.marks.take_at_once();
+    guest.authorize(proposal(1)).await.unwrap();
+    let work = guest.work().unwrap();
+    work.story.attempt += 1;
+    work.permits = 0;
+    work.checkpoint().await.unwrap();
+    let row = bed.row(&hold::key(user(3).lane(), "r0-0")).await.unwrap();
+    assert_eq!(serde_json::from_str::<Hold>(&row.body).unwrap().state, Stand::Voided);
+}
+
+#[tokio::test]
 async fn holds_of_an_earlier_run_give_way_to_another_course() {
     let bed = Bed::new().await;
     let mut guest = bed.attempt(bed.call(user(3)));

@@ -145,7 +145,7 @@ async fn put(bed: &Bed, id: &str, status: &str) {
     txn.commit().await.unwrap();
 }
 
-async fn force(guest: &mut State) -> Result<(), types::Failure> {
+async fn force(guest: &mut State) -> Result<(), Failure> {
     let work = guest.work()?;
     let (shared, call, marks) = (work.shared.clone(), work.call.clone(), work.story.marks.clone());
     shared.force_claim(&call, &marks).await
