@@ -54,26 +54,27 @@ pub fn run(workspace: &Workspace, options: &Options) -> Result<()> {
             .find(|(name, _)| name == word)
             .map(|(name, package)| (name.as_str(), *package))
     };
-    match (options.filter.as_deref(), options.package.as_deref()) {
-        (None, package) => process::run(all(workspace, package)?),
+    let commands = match (options.filter.as_deref(), options.package.as_deref()) {
+        (None, None) => return process::run(all(workspace)?),
         (Some(word), None) if let Some((name, package)) = named(word) => {
-            primitive(workspace, name, package)
+            return primitive(workspace, name, package);
         }
-        (Some(word), package) => {
-            let mut command = all(workspace, package)?;
-            command.arg(word);
-            let mut count = 0;
-            process::run_watching(command, |line| count += running(line))?;
-            if count == 0 {
-                let names: Vec<&str> = primitives.iter().map(|(name, _)| name.as_str()).collect();
-                bail!(
-                    "no test's name contains `{word}`, and no primitive is called so; there are {}",
-                    names.join(", ")
-                );
-            }
-            Ok(())
-        }
+        (Some(_), None) => vec![all(workspace)?],
+        (_, Some(package)) => package_tests(workspace, package)?,
+    };
+    let mut count = 0;
+    for mut command in commands {
+        command.args(options.filter.as_deref());
+        process::run_watching(command, |line| count += running(line))?;
     }
+    if let Some(word) = options.filter.as_deref().filter(|_| count == 0) {
+        let names: Vec<&str> = primitives.iter().map(|(name, _)| name.as_str()).collect();
+        bail!(
+            "no test's name contains `{word}`, and no primitive is called so; there are {}",
+            names.join(", ")
+        );
+    }
+    Ok(())
 }
 
 /// `cargo xtask nightly`: what is too slow for each change, or needs programs that somebody else
@@ -89,10 +90,8 @@ pub fn nightly(workspace: &Workspace) -> Result<()> {
 
 /// One primitive's rules, natively, and its cases through a real server.
 fn primitive(workspace: &Workspace, name: &str, package: &Package) -> Result<()> {
-    for rules in rules(workspace, package)? {
-        let mut command = Command::new(rules);
-        command.current_dir(&package.folder);
-        process::run(command)?;
+    for rules in programs(workspace, package, &["--lib"])? {
+        process::run(rules)?;
     }
     let holds_cases = || {
         let entries = std::fs::read_dir(package.folder.join("cases")).ok()?;
@@ -122,21 +121,39 @@ fn primitive(workspace: &Workspace, name: &str, package: &Package) -> Result<()>
     Ok(())
 }
 
-/// Builds a package's native tests and answers the programs.
+/// The commands that run a package's tests.
+fn package_tests(workspace: &Workspace, name: &str) -> Result<Vec<Command>> {
+    let Some(package) = workspace.packages.iter().find(|package| package.name == name) else {
+        bail!("the workspace has no package `{name}`");
+    };
+    let mut commands = programs(workspace, package, &["--lib", "--bins", "--tests"])?;
+    for command in &mut commands {
+        artefacts(workspace, command)?;
+    }
+    Ok(commands)
+}
+
+/// Builds a package's native tests of these kinds and answers the programs.
 ///
 /// They are built with the whole workspace: cargo unifies the features of what is selected, so the
 /// package alone would have the kernel, and all that the kernel stands on, built a second time.
-fn rules(workspace: &Workspace, package: &Package) -> Result<Vec<PathBuf>> {
+fn programs(workspace: &Workspace, package: &Package, kinds: &[&str]) -> Result<Vec<Command>> {
     let mut build = process::cargo(&workspace.root);
-    build.args(["test", "--quiet", "--workspace", "--lib", "--no-run"]);
+    build.args(["test", "--quiet", "--workspace", "--no-run"]).args(kinds);
     build.args(["--message-format", "json-render-diagnostics"]);
     let messages = String::from_utf8(process::output(build)?)?;
-    let programs: Vec<PathBuf> =
-        messages.lines().filter_map(|line| program_of(line, &package.folder)).collect();
-    if programs.is_empty() {
+    let found = messages.lines().filter_map(|line| program_of(line, &package.folder));
+    let commands: Vec<Command> = found
+        .map(|program| {
+            let mut command = Command::new(program);
+            command.current_dir(&package.folder).env("CARGO_MANIFEST_DIR", &package.folder);
+            command
+        })
+        .collect();
+    if commands.is_empty() {
         bail!("{} has no native tests: its Cargo.toml turns them off", package.name);
     }
-    Ok(programs)
+    Ok(commands)
 }
 
 /// The test program that a message of cargo names, if it is of the package in this folder.
@@ -147,24 +164,20 @@ fn program_of(message: &str, folder: &Path) -> Option<PathBuf> {
     message["executable"].as_str().filter(|_| is_ours).map(PathBuf::from)
 }
 
-/// All tests, or a package's.
-fn all(workspace: &Workspace, package: Option<&str>) -> Result<Command> {
+/// All tests.
+fn all(workspace: &Workspace) -> Result<Command> {
     let mut command = process::cargo(&workspace.root);
-    command.args(["test", "--no-fail-fast"]);
-    if std::env::var_os(THREADS).is_none() {
-        let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
-        command.env(THREADS, (cores * TESTS_PER_CORE).to_string());
-    }
-    match package {
-        Some(package) => command.args(["--package", package]),
-        None => command.arg("--workspace"),
-    };
+    command.args(["test", "--no-fail-fast", "--workspace"]);
     artefacts(workspace, &mut command)?;
     Ok(command)
 }
 
-/// Builds what the end-to-end tests run, and tells them where it is.
+/// Builds what the end-to-end tests run, tells them where it is, and how many run at once.
 fn artefacts(workspace: &Workspace, command: &mut Command) -> Result<()> {
+    if std::env::var_os(THREADS).is_none() {
+        let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
+        command.env(THREADS, (cores * TESTS_PER_CORE).to_string());
+    }
     command.env(COMPONENTS, components::primitives(workspace)?);
     command.env(FIXTURES, components::fixtures(workspace)?);
     command.env(BENCHMARKS, components::benchmarks(workspace)?);
