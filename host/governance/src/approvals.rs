@@ -399,7 +399,7 @@ pub async fn release(txn: &mut Txn, approval: &Approval, now: Instant) -> Result
             Err(error) => patience.wait(error).await.map_err(stored::reading)?,
         }
     };
-    if let Some(hold) = unused(row)? {
+    if let Some(hold) = as_unused(row)? {
         let step = hold.void(&approval.hold, now);
         txn.step(step.guards, step.writes);
     }
@@ -412,14 +412,14 @@ pub async fn release(txn: &mut Txn, approval: &Approval, now: Instant) -> Result
 /// # Errors
 /// When the store cannot be asked.
 pub async fn unused_hold(txn: &Txn, approval: &Approval) -> Result<Option<Hold>, Refusal> {
-    unused(txn.get_relaxed(&hold_key(approval)).await.map_err(stored::reading)?)
+    as_unused(txn.get_relaxed(&hold_key(approval)).await.map_err(stored::reading)?)
 }
 
 fn hold_key(approval: &Approval) -> Key {
     charter_kernel::governance::hold::key(&approval.subject.organization, &approval.hold)
 }
 
-fn unused(row: Option<Row>) -> Result<Option<Hold>, Refusal> {
+fn as_unused(row: Option<Row>) -> Result<Option<Hold>, Refusal> {
     let Some(row) = row else { return Ok(None) };
     let hold: Hold = serde_json::from_str(&row.body).map_err(|_| Refusal::internal())?;
     let is_unused = |hold: &Hold| matches!(hold.state, State::Pending | State::Held) && !hold.kept;

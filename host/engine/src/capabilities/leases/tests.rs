@@ -235,7 +235,7 @@ async fn documents_that_are_handed_out_are_the_calls_own_memory() {
         let taken = Host::take(&mut guest, "items".into(), "g".into(), limit, until).await;
         taken.map(|taken| taken.len()).map_err(|failure| word(&failure))
     };
-    assert_eq!(take(3, 250 << 10).await, Err("payload_too_large:too_much_held".into()));
-    assert_eq!(take(1, 250 << 10).await, Ok(1));
+    assert_eq!(take(2, 350 << 10).await, Err("payload_too_large:too_much_held".into()));
+    assert_eq!(take(1, 350 << 10).await, Ok(1));
     assert_eq!(take(2, 1 << 20).await, Ok(2));
 }
