@@ -19,7 +19,8 @@ use crate::workspace::Workspace;
 
 /// The rules: policy, caps, holds, ledger, apply, scope and the matrix of authority. A folder stands
 /// for all below it.
-const RULES: [&str; 8] = [
+const RULES: [&str; 9] = [
+    "host/kernel/src/apply.rs",
     "host/kernel/src/apply/",
     "host/kernel/src/authority.rs",
     "host/kernel/src/class.rs",
