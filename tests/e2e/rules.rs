@@ -252,7 +252,9 @@ on_both! {
                 running.join().unwrap()
             });
             let stands = loss == "nothing";
-            assert_eq!(answer.status, if stands { 200 } else { 409 }, "{loss}: {answer}");
+            // Nothing was done yet: so it is told, and it is not 409.
+            let told: &[u16] = if stands { &[200] } else { &[401, 403] };
+            assert!(told.contains(&answer.status), "{loss}: {answer}");
             assert_eq!(is_open(&tenant.client, "nested"), stands, "{loss}");
         }
     }
