@@ -372,7 +372,8 @@ impl Directory {
                 }
                 Some((now, member)) => {
                     cut(now.role);
-                    guards.extend(member);
+                    // A key's work goes on without its maker, with the role that is left by then.
+                    guards.extend(member.into_iter().filter(|one| by_session || !one.is_fence()));
                 }
                 None if by_session => return Err(revoked()),
                 None => {
