@@ -3,6 +3,7 @@
 //! The host, the primitives and the fixtures are built once, here; the end-to-end tests are told
 //! where they are.
 
+use std::ffi::OsString;
 use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -84,7 +85,7 @@ pub fn nightly(workspace: &Workspace) -> Result<()> {
     lint::docs(workspace)?;
     let mut command = process::cargo(&workspace.root);
     command.args(["test", "--no-fail-fast", "--workspace", "--test", "nightly"]);
-    artefacts(workspace, &mut command)?;
+    command.envs(artefacts(workspace)?);
     process::run(command)
 }
 
@@ -126,9 +127,10 @@ fn package_tests(workspace: &Workspace, name: &str) -> Result<Vec<Command>> {
     let Some(package) = workspace.packages.iter().find(|package| package.name == name) else {
         bail!("the workspace has no package `{name}`");
     };
+    let artefacts = artefacts(workspace)?;
     let mut commands = programs(workspace, package, &["--lib", "--bins", "--tests"])?;
     for command in &mut commands {
-        artefacts(workspace, command)?;
+        command.envs(artefacts.iter().map(|(name, value)| (name, value)));
     }
     Ok(commands)
 }
@@ -168,21 +170,24 @@ fn program_of(message: &str, folder: &Path) -> Option<PathBuf> {
 fn all(workspace: &Workspace) -> Result<Command> {
     let mut command = process::cargo(&workspace.root);
     command.args(["test", "--no-fail-fast", "--workspace"]);
-    artefacts(workspace, &mut command)?;
+    command.envs(artefacts(workspace)?);
     Ok(command)
 }
 
-/// Builds what the end-to-end tests run, tells them where it is, and how many run at once.
-fn artefacts(workspace: &Workspace, command: &mut Command) -> Result<()> {
+/// Builds what the end-to-end tests run; answers the variables that tell them where it is, and how
+/// many run at once.
+fn artefacts(workspace: &Workspace) -> Result<Vec<(&'static str, OsString)>> {
+    let mut variables = vec![
+        (COMPONENTS, components::primitives(workspace)?.into()),
+        (FIXTURES, components::fixtures(workspace)?.into()),
+        (BENCHMARKS, components::benchmarks(workspace)?.into()),
+        (BINARY, components::host(workspace, false)?.into()),
+    ];
     if std::env::var_os(THREADS).is_none() {
         let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
-        command.env(THREADS, (cores * TESTS_PER_CORE).to_string());
+        variables.push((THREADS, (cores * TESTS_PER_CORE).to_string().into()));
     }
-    command.env(COMPONENTS, components::primitives(workspace)?);
-    command.env(FIXTURES, components::fixtures(workspace)?);
-    command.env(BENCHMARKS, components::benchmarks(workspace)?);
-    command.env(BINARY, components::host(workspace, false)?);
-    Ok(())
+    Ok(variables)
 }
 
 /// How many tests a line says that it runs.

@@ -79,9 +79,10 @@ impl Approved {
     }
 }
 
-/// The request's own part of a unit cannot be made: so nothing of the unit is committed.
-fn unmade(refusal: Refusal) -> CommitError {
-    tracing::error!(message = refusal.message, "the end of a request cannot be written");
+/// The failure of a unit whose end, the request's or the run's own part, cannot be written: so
+/// nothing of it is committed.
+pub(crate) fn fail_unit(refusal: Refusal) -> CommitError {
+    tracing::error!(message = refusal.message, "the end of what was done cannot be written");
     CommitError::Failed
 }
 
@@ -160,7 +161,7 @@ impl Finisher {
         self.keep(txn, ending, &answered).await?;
         if let Some(approved) = &self.approved {
             let noted = approved.note_answer(txn, answer, &answered, &self.operation).await;
-            noted.map_err(unmade)?;
+            noted.map_err(fail_unit)?;
         }
         Ok(answered)
     }
@@ -194,7 +195,7 @@ impl Finisher {
         let is_over = !refusal.should_retry() || ending.dispatched;
         match &self.approved {
             Some(approved) if is_over => {
-                approved.run.end(txn, Err(refusal.to_rest())).await.map_err(unmade)?;
+                approved.run.end(txn, Err(refusal.to_rest())).await.map_err(fail_unit)?;
             }
             Some(approved) if ending.claimed => approved.run.give_up(txn),
             _ => {}
@@ -218,7 +219,7 @@ impl Finisher {
         if ending.dispatched {
             self.acted.store(true, SeqCst);
             if let Some(approved) = &self.approved {
-                approved.run.end(txn, Err(refusal.to_rest())).await.map_err(unmade)?;
+                approved.run.end(txn, Err(refusal.to_rest())).await.map_err(fail_unit)?;
             }
             self.keep(txn, ending, &respond::render_refusal(&self.wording, refusal)).await?;
         } else if ending.claimed {
@@ -244,7 +245,8 @@ impl Finisher {
             .map(|refusal| (refusal.row(self.wording.catalogue).0, refusal.reason.as_deref()));
         let changes = txn.changes(CHANGES_MAX);
         let decision = Decision { status, refused: named, changes: &changes, details: None };
-        let row = subject.fact(decision).map_err(|error| unmade(stored::no_randomness(error)))?;
+        let row =
+            subject.fact(decision).map_err(|error| fail_unit(stored::no_randomness(error)))?;
         txn.fact(row);
         Ok(())
     }

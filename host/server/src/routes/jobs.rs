@@ -268,17 +268,14 @@ pub async fn cancel_job(
 
 async fn find(request: &HostRequest, txn: &mut Txn) -> Result<(Key, Row, JobRecord), Refusal> {
     let id = JobId::parse(request.parameter("id")).ok_or_else(Refusal::not_found)?;
-    let (mut key, mut row) = (Key::new(&Reach::deployment(), &jobs(), id.as_str()), None);
     for reach in reaches(request.place()?.scope()) {
-        key = Key::new(&reach, &jobs(), id.as_str());
-        row = txn.get(&key).await.map_err(reading)?;
-        if row.is_some() {
-            break;
+        let key = Key::new(&reach, &jobs(), id.as_str());
+        if let Some(row) = txn.get(&key).await.map_err(reading)? {
+            let job = read(&row)?;
+            return if job.public { Ok((key, row, job)) } else { Err(Refusal::not_found()) };
         }
     }
-    let row = row.ok_or_else(Refusal::not_found)?;
-    let job = read(&row)?;
-    if job.public { Ok((key, row, job)) } else { Err(Refusal::not_found()) }
+    Err(Refusal::not_found())
 }
 
 fn read(row: &Row) -> Result<JobRecord, Refusal> {

@@ -17,6 +17,7 @@ use futures::future::BoxFuture;
 use serde_json::Value;
 
 use crate::app::App;
+use crate::pipeline::finish::fail_unit;
 
 /// Wait before the second attempt; doubled with each further one.
 const BACKOFF_MS: u64 = 1_000;
@@ -86,12 +87,6 @@ fn failure(result: EndingResult<'_>, acted: bool) -> Value {
         }
         _ => failed("The component used more memory than it may.").to_rest(),
     }
-}
-
-/// The end of a run cannot be written: so nothing of its unit is committed.
-fn fail(refusal: Refusal) -> CommitError {
-    tracing::error!(message = refusal.message, "the end of a job's run cannot be written");
-    CommitError::Failed
 }
 
 /// The answer of a job, as its record keeps it.
@@ -200,7 +195,7 @@ impl Settling {
                 let answer = answer.map(Value::to_string).unwrap_or_default();
                 let content = Content::Whole(answer.as_bytes());
                 let told = ended.as_ref().map(|_| (200, content)).map_err(Value::clone);
-                run.end(txn, told).await.map_err(fail)?;
+                run.end(txn, told).await.map_err(fail_unit)?;
             }
         }
         match ended {
@@ -224,9 +219,9 @@ impl Settling {
                 Draft { user: row.user, body, index, unique: row.unique, lease, ..Draft::default() }
             }),
         };
-        let draft = draft.map_err(|_| fail(Refusal::internal()))?;
+        let draft = draft.map_err(|_| fail_unit(Refusal::internal()))?;
         let replaced = txn.replace(self.key.clone(), draft, None).await;
-        replaced.map(drop).map_err(|error| fail(stored::breaking(error)))
+        replaced.map(drop).map_err(|error| fail_unit(stored::breaking(error)))
     }
 
     /// Somebody has ended it meanwhile: so it stays. An approved run that had acted by then says so,
@@ -246,7 +241,7 @@ impl Settling {
             }
         };
         match &self.by {
-            By::Approval(run) => run.end(txn, Err(told)).await.map_err(fail),
+            By::Approval(run) => run.end(txn, Err(told)).await.map_err(fail_unit),
             By::Lease(_) => {
                 txn.guard(self.fence());
                 Ok(())
@@ -261,12 +256,15 @@ impl Settling {
             match txn.get(&self.key).await {
                 Ok(row) => break row,
                 Err(error) => {
-                    patience.wait(error).await.map_err(|error| fail(stored::reading(error)))?;
+                    patience
+                        .wait(error)
+                        .await
+                        .map_err(|error| fail_unit(stored::reading(error)))?;
                 }
             }
         };
         let Some(row) = row else { return Ok(None) };
-        let record = serde_json::from_str(&row.body).map_err(|_| fail(Refusal::internal()))?;
+        let record = serde_json::from_str(&row.body).map_err(|_| fail_unit(Refusal::internal()))?;
         Ok(Some((row, record)))
     }
 
