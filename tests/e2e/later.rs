@@ -1,8 +1,8 @@
 //! Deferred work has the power that it was asked with, cut by later revocations: one table of every
 //! way to run later against everything that can be taken away meanwhile.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 
 use charter_tests::artefacts::Artefacts;
 use charter_tests::double::{self, Reply};
@@ -16,11 +16,15 @@ use crate::accounts::browser;
 use crate::members::join;
 use crate::rules::{play, sights};
 
+/// A host whose scripts reach a peer of the test's.
+fn reaching() -> Builder {
+    Builder::new().bare().environment("CHARTER_EGRESS_ALLOW", "127.0.0.0/8")
+}
+
 /// One job at a time, so that one that waits for a peer holds up all others.
 fn builder() -> Builder {
-    let reaching = Builder::new().bare().environment("CHARTER_EGRESS_ALLOW", "127.0.0.0/8");
     // The job at the gate holds the only place for as long as the test takes.
-    let patient = reaching
+    let patient = reaching()
         .environment("CHARTER_JOBS_DEADLINE_MS", "600000")
         .environment("CHARTER_EGRESS_TIMEOUT_MS", "600000");
     patient.environment("CHARTER_JOBS_CONCURRENCY", "1")
@@ -45,6 +49,9 @@ enum Way {
 
 const WAYS: [Way; 6] =
     [Way::Plain, Way::Regulated, Way::Nested, Way::Parked, Way::Approved, Way::Called];
+
+/// Those whose run can be long, and what is taken away meanwhile acts on.
+const LONG: [Way; 5] = [Way::Plain, Way::Regulated, Way::Nested, Way::Parked, Way::Approved];
 
 /// A power taken away between asking and running.
 #[derive(Clone, Copy, Debug)]
@@ -126,6 +133,45 @@ impl Drop for Gate {
     }
 }
 
+/// A peer of everybody's scripts that lets those who ask it wait while it is told to.
+struct Peer {
+    holds: Arc<AtomicBool>,
+    heard: Arc<Mutex<Vec<String>>>,
+}
+
+impl Peer {
+    fn listen(world: &World) -> Self {
+        let (holds, heard) =
+            (Arc::new(AtomicBool::new(true)), Arc::<Mutex<Vec<String>>>::default());
+        let (waits, hears) = (holds.clone(), heard.clone());
+        let address = double::listen(move |heard| {
+            hears.lock().unwrap().push(heard.target);
+            while heard.method == "GET" && waits.load(Ordering::SeqCst) {
+                std::thread::park_timeout(std::time::Duration::from_millis(10));
+            }
+            Reply { status: 200, headers: Vec::new(), body: b"{}".to_vec() }
+        });
+        let binding = json!({ "kind": "http", "url": format!("http://{address}"), "options": {} });
+        world.operator().put("/v1/operator/providers/script.peer", &binding).expect(200);
+        Self { holds, heard }
+    }
+
+    fn hold(&self, holds: bool) {
+        self.holds.store(holds, Ordering::SeqCst);
+    }
+
+    fn has_heard(&self, path: &str, agent: &str) -> bool {
+        let target = format!("{path}{agent}");
+        self.heard.lock().unwrap().contains(&target)
+    }
+}
+
+impl Drop for Peer {
+    fn drop(&mut self) {
+        self.hold(false);
+    }
+}
+
 /// A tenant with an agent, for which a member's key asks.
 struct Case {
     way: Way,
@@ -159,13 +205,32 @@ impl Case {
     }
 
     fn ask(&mut self) {
-        let act = json!([{ "leave": "script.send", "as": "p" }, { "capture": "p", "amount": 0 }]);
+        self.ask_for(
+            json!([{ "note": "note" }]),
+            json!([{ "leave": "script.send", "as": "p" }, { "capture": "p", "amount": 0 }]),
+        );
+    }
+
+    /// The same, with a peer that is asked in the middle and told of the effect.
+    fn ask_at_length(&mut self) {
+        let (asked, told) = (format!("/asked/{}", self.agent), format!("/told/{}", self.agent));
+        let (ask, tell) =
+            (json!({ "fetch": "GET", "path": asked }), json!({ "fetch": "POST", "path": told }));
+        let leave = json!({ "leave": "script.send", "as": "p" });
+        self.ask_for(
+            json!([{ "note": "note" }, ask, tell]),
+            json!([leave, ask, { "dispatch": "p" }, tell, { "capture": "p", "amount": 0 }]),
+        );
+    }
+
+    /// Asks for plain work or a regulated action, as its way is.
+    fn ask_for(&mut self, plain: Value, act: Value) {
         let job = |steps: Value| {
             let enqueue = json!([{ "enqueue": steps, "public": true, "attempts": 1 }]);
             sights(&play(&self.asks, enqueue))[0].as_str().unwrap().to_owned()
         };
         self.asked = match self.way {
-            Way::Plain => job(json!([{ "note": "note" }])),
+            Way::Plain => job(plain),
             Way::Regulated | Way::Parked => job(act),
             Way::Nested => job(json!([{ "call": "script.play", "body": { "steps": act } }])),
             Way::Approved => {
@@ -174,7 +239,7 @@ impl Case {
             // The job is due after the call: its end shows that the turn of the call has come.
             Way::Called => {
                 self.call_hook();
-                job(json!([{ "note": "note" }]))
+                job(plain)
             }
         };
     }
@@ -235,6 +300,18 @@ impl Case {
         self.tenant.client.get(&path).expect(200)["job"].clone()
     }
 
+    /// The approval that it waits for, once it does.
+    fn approval(&self) -> String {
+        if self.way == Way::Approved {
+            return self.asked.clone();
+        }
+        let parked = look_for(PATIENCE, "it is parked", || {
+            let job = self.job();
+            if job["approval_id"].is_string() { Ok(job) } else { Err(job) }
+        });
+        parked["approval_id"].as_str().unwrap().to_owned()
+    }
+
     fn approve(&self, approval: &str) {
         self.owner.post(&format!("/v1/approvals/{approval}/approve"), &json!({})).expect(200);
     }
@@ -279,24 +356,16 @@ on_both! {
         let mut parked = cases(&|way| way == Way::Parked);
         let mut waiting = cases(&|way| ![Way::Approved, Way::Parked].contains(&way));
         approved.iter_mut().chain(&mut parked).for_each(Case::ask);
-        let mut approvals = Vec::new();
-        for case in &parked {
-            approvals.push(look_for(PATIENCE, "it is parked", || match case.job()["approval_id"].as_str() {
-                Some(approval) => Ok(approval.to_owned()),
-                None => Err(case.job()),
-            }));
-        }
+        let approvals: Vec<String> =
+            approved.iter().chain(&parked).map(Case::approval).collect();
         // It holds for half a minute: nobody is registered meanwhile.
         let gate = Gate::shut(world);
         waiting.iter_mut().for_each(Case::ask);
         for case in approved.iter().chain(&parked).chain(&waiting) {
             case.lose();
         }
-        for (case, approval) in parked.iter().zip(&approvals) {
+        for (case, approval) in approved.iter().chain(&parked).zip(&approvals) {
             case.approve(approval);
-        }
-        for case in &approved {
-            case.approve(&case.asked);
         }
         gate.open();
         let mut wrong = Vec::new();
@@ -304,6 +373,37 @@ on_both! {
             let (ended, expected) = (case.end(), expected(case.way, case.loss));
             if ended.as_deref() != expected {
                 wrong.push(format!("{:?} after {:?}: {ended:?}, not {expected:?}", case.way, case.loss));
+            }
+        }
+        assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+        world.books_agree();
+    }
+
+    fn a_power_that_is_lost_amid_what_runs_later_lets_nothing_leave(world: reaching()) {
+        world.install("script", &Artefacts::get().fixture("script"));
+        let peer = Peer::listen(world);
+        let mut wrong = Vec::new();
+        for loss in LOSSES {
+            peer.hold(true);
+            let mut cases: Vec<Case> =
+                LONG.into_iter().map(|way| Case::new(world, way, loss)).collect();
+            for case in &mut cases {
+                case.ask_at_length();
+                if matches!(case.way, Way::Parked | Way::Approved) {
+                    case.approve(&case.approval());
+                }
+            }
+            for case in &cases {
+                until("it asks the peer", || peer.has_heard("/asked/", &case.agent));
+                case.lose();
+            }
+            peer.hold(false);
+            for case in &cases {
+                let (ended, expected) = (case.end(), expected(case.way, case.loss));
+                let is_told = peer.has_heard("/told/", &case.agent);
+                if ended.as_deref() != expected || is_told != expected.is_none() {
+                    wrong.push(format!("{:?} amid {loss:?}: {ended:?}, not {expected:?}, told: {is_told}", case.way));
+                }
             }
         }
         assert!(wrong.is_empty(), "{}", wrong.join("\n"));

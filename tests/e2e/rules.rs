@@ -8,6 +8,7 @@ use charter_tests::artefacts::Artefacts;
 use charter_tests::double::{self, Reply};
 use charter_tests::patience::{Over, until};
 use charter_tests::raw::Raw;
+use charter_tests::tenant::id;
 use charter_tests::world::Builder;
 use charter_tests::{Answer, Client, Database, Tenant, World, on_both};
 use serde_json::{Value, json};
@@ -254,6 +255,52 @@ on_both! {
             });
             assert_eq!(answer.status, status, "{loss}: {answer}");
             assert_eq!(is_open(&tenant.client, "nested"), loss == "nothing", "{loss}");
+        }
+    }
+
+    fn what_a_request_that_has_acted_writes_stays_unless_its_power_is_taken_away(world) {
+        let of_key = ["kit edited", "kit switched off", "user revoked", "key revoked"];
+        let of_session = ["signed out", "demoted", "removed"];
+        for change in of_key.into_iter().chain(of_session) {
+            let tenant = world.register();
+            let (admin, user) = (&tenant.client, tenant.user("agent"));
+            let (person, account) = join(world, &tenant, admin, "developer");
+            let key = admin.post("/v1/auth/keys", &json!({ "name": "key" })).expect(201);
+            let asks = world.anonymous().bearer(key["key"].as_str().unwrap()).with("x-service-user-id", &user);
+            let open = Arc::new(AtomicBool::new(false));
+            let calls = patient_peer(world, &tenant, open.clone());
+            let act = json!({ "fetch": "POST", "path": "/" });
+            let script = |enabled: bool| {
+                let kit = json!({ "primitives": { "script": { "enabled": enabled } } });
+                admin.patch("/v1/kits/default", &kit)
+            };
+            let answer = std::thread::scope(|scope| {
+                let over = Over(&open);
+                let running = scope.spawn(|| match of_key.contains(&change) {
+                    true => play(&asks, json!([act, { "note": "note" }])),
+                    false => person.post("/v1/script/rule", &json!({ "steps": [act, { "open": "later" }] })),
+                });
+                until("the script acts", || calls.load(Ordering::SeqCst) == 1);
+                let member = format!("/v1/organization/members/{account}");
+                match change {
+                    "kit edited" => admin.patch("/v1/kits/default", &json!({ "name": "edited" })),
+                    "kit switched off" => script(false),
+                    "user revoked" => admin.post(&format!("/v1/users/{user}/revoke"), &json!({})),
+                    "key revoked" => admin.delete(&format!("/v1/auth/keys/{}", id(&key))),
+                    "signed out" => person.delete("/v1/auth/session"),
+                    "demoted" => admin.patch(&member, &json!({ "role": "viewer" })),
+                    _ => admin.delete(&member),
+                }
+                .expect(200);
+                drop(over);
+                running.join().unwrap()
+            });
+            let status = if change.starts_with("kit") { 200 } else { 409 };
+            assert_eq!(answer.status, status, "{change}: {answer}");
+            assert_eq!(answer.json()["error"]["reason"] == "EFFECT_WITHOUT_RECORD", status == 409, "{change}: {answer}");
+            script(true).expect(200);
+            let noted = notes(&admin.with("x-service-user-id", &user), "note").len();
+            assert_eq!((noted == 1, is_open(admin, "later")), (status == 200, false), "{change}");
         }
     }
 

@@ -97,6 +97,9 @@ pub struct Granted {
     pub id: String,
     /// The hold.
     pub hold: Hold,
+    /// Guards on the credential that must hold as long as the leave is used, beside those that the
+    /// request was admitted under.
+    pub conditions: Vec<Guard>,
     /// The unit that is committed with the hold, if it is not taken yet.
     pub untaken: Option<Unit>,
 }

@@ -208,8 +208,6 @@ impl Run {
         let mut txn = self.shared.store.begin(self.call.scope.lane());
         if !self.call.mutates {
             txn = txn.reading();
-        } else {
-            unit::arm(&mut txn, &self.call, &self.story.marks);
         }
         if let Some(ticket) = self.ticket.take() {
             txn.hold(ticket);
@@ -238,6 +236,9 @@ impl Run {
             Ended::Aborted(abort) => return self.decide_abort(abort, None).await,
             Ended::Answered { answer, txn, facts, mut asked } => {
                 let mut txn = *txn;
+                if self.call.mutates {
+                    unit::arm(&mut txn, &self.call, &self.story.marks);
+                }
                 for fact in facts {
                     txn.fact(fact);
                 }
@@ -359,8 +360,11 @@ impl Run {
             _ => failure,
         };
         let mut txn = self.shared.store.begin(self.call.scope.lane());
-        if self.call.mutates {
-            unit::arm(&mut txn, &self.call, &self.story.marks);
+        match dispatched {
+            // The unit that settles an effect is not refused for what has changed since.
+            true => unit::fence(&mut txn, &self.call, &self.story.marks),
+            false if self.call.mutates => unit::arm(&mut txn, &self.call, &self.story.marks),
+            false => {}
         }
         for fact in facts {
             txn.fact(fact);

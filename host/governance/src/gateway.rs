@@ -233,7 +233,7 @@ async fn try_once(
         }
     };
     let mut txn = governance.store.begin(leave.scope.lane());
-    let guards = leave.guards.iter().cloned().chain(credential).chain(case.guards());
+    let guards = leave.guards.iter().chain(&credential).cloned().chain(case.guards());
     guards.for_each(|guard| txn.guard(guard));
     let gauges = read_gauges(governance, &mut txn, leave, (&case, used), now).await?;
     let spends = Spender::of(&leave.scope).may_spend(terms.pay.as_ref(), &gauges);
@@ -256,18 +256,23 @@ async fn try_once(
     txn.fact(fact(leave, &taking.hold, &taking.id, None)?);
     if leave.defers && from.approved.is_none() {
         let Taking { id, hold, .. } = taking;
-        return Ok(Granted { id, hold, untaken: Some(txn.into_unit()) });
+        let untaken = Some(txn.into_unit());
+        return Ok(Granted { id, hold, conditions: credential, untaken });
     }
     taking.hold.take(&taking.id).into_iter().for_each(|write| txn.write(write));
     match txn.commit().await {
-        Ok(_) => Ok(Granted { id: taking.id, hold: taking.hold, untaken: None }),
+        Ok(_) => {
+            let Taking { id, hold, .. } = taking;
+            Ok(Granted { id, hold, conditions: credential, untaken: None })
+        }
         Err(error) => Err(taking.reason_not_taken(governance, leave, error).await),
     }
 }
 
 /// Whether the caller has the power to take regulated actions at all, whatever the operation asks
-/// for itself; answers the conditions that must still hold of the credential. Of a request that is
-/// under way the caller has asked, and guards it; what the host does later is asked anew.
+/// for itself; answers the conditions that must hold of the credential as long as the leave is used.
+/// Of a request that is under way the caller has asked, and guards it; what the host does later is
+/// asked anew.
 async fn may_act(
     governance: &Governance,
     leave: &Leave,

@@ -27,7 +27,7 @@ use crate::records::account::Account;
 use crate::records::former::FormerMember;
 use crate::records::key::ApiKey;
 use crate::records::kit::StoredKit;
-use crate::records::member::Member;
+use crate::records::member::{Member, still_has_role};
 use crate::records::organization::{Loosening, Organization};
 use crate::records::project::{Mode, Project};
 use crate::records::session::Session;
@@ -137,12 +137,13 @@ impl Membership {
     }
 
     /// Requires that the person is a member still: in the very membership that was read, and in its
-    /// role.
-    fn guards(self, member: Key) -> [Guard; 3] {
+    /// role. Until a request has acted another role has it decided anew; from then on it is over.
+    fn guards(self, member: Key) -> [Guard; 4] {
         [
             still_active(member.clone()),
             Guard::Inserted { key: member.clone(), at: self.since },
-            require_version(member, self.version),
+            require_version(member.clone(), self.version),
+            still_has_role(member, self.role),
         ]
     }
 }
@@ -636,7 +637,7 @@ impl Directory {
         &self,
         organization: &OrganizationId,
         account: &str,
-    ) -> Result<Option<(Membership, [Guard; 3])>, Unreadable> {
+    ) -> Result<Option<(Membership, [Guard; 4])>, Unreadable> {
         let Some(account) = AccountId::parse(account) else { return Ok(None) };
         let address = Member::address(organization, &account);
         let decode = |member: Member, row: &Row| Membership::of(&member, row);

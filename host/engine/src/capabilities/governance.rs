@@ -169,7 +169,8 @@ impl Work {
         proposal: Option<Proposal>,
         granted: Granted,
     ) -> Result<String, Failure> {
-        let Granted { id, hold, untaken } = granted;
+        let Granted { id, hold, conditions, untaken } = granted;
+        self.story.marks.require(conditions);
         let late = match untaken {
             None => false,
             Some(unit) => {
@@ -286,7 +287,12 @@ impl Work {
             Ok(_) => {
                 self.record_permit(
                     None,
-                    Granted { id: id.to_owned(), hold: step.hold, untaken: None },
+                    Granted {
+                        id: id.to_owned(),
+                        hold: step.hold,
+                        conditions: Vec::new(),
+                        untaken: None,
+                    },
                 )
                 .await
             }

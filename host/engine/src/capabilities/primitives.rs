@@ -6,7 +6,7 @@
 
 use charter_kernel::limits::NESTED_DEPTH_MAX;
 use charter_kernel::standing::{Reason, Standing};
-use charter_kernel::unit::Draft;
+use charter_kernel::unit::{Draft, Guard};
 
 use crate::bindings::charter::primitive::primitives::{Host, Reply};
 use crate::bindings::charter::primitive::types::Failure;
@@ -53,7 +53,7 @@ impl Host for State {
         let nested = Nested {
             request: work.call.request_id.clone(),
             scope: work.call.scope.clone(),
-            credential: work.call.credential.clone(),
+            credential: work.credential(),
             primitive: work.component.manifest.name.clone(),
             operation,
             parameters,
@@ -111,6 +111,11 @@ impl Host for State {
 }
 
 impl Work {
+    /// The guards under which others change things for it.
+    fn credential(&self) -> Vec<Guard> {
+        self.call.credential.iter().cloned().chain(self.story.marks.conditions()).collect()
+    }
+
     /// Whether the component is the one that bills.
     pub(super) fn bills(&self) -> bool {
         self.shared.host().is_some_and(|host| host.bills(&self.component.manifest.name))

@@ -37,7 +37,7 @@ use crate::sandbox::{self, Mode};
 use crate::shared::Shared;
 use crate::state::{State, Work};
 use crate::stats::Stats;
-use crate::story::{Abort, Story};
+use crate::story::{Abort, Marks, Story};
 use crate::wasi::Printed;
 
 mod desk;
@@ -238,9 +238,8 @@ impl Bed {
         let call = Arc::new(call);
         let story = Story { attempt: 1, ..Story::default() };
         let mut txn = self.store().begin(call.scope.lane());
-        match call.mutates {
-            true => unit::arm(&mut txn, &call, &story.marks),
-            false => txn = txn.reading(),
+        if !call.mutates {
+            txn = txn.reading();
         }
         let printed = Printed::default();
         let tenant = self.shared.admission.tenant(call.scope.lane());
@@ -285,6 +284,9 @@ impl Bed {
         }
         if !answered {
             txn = self.store().begin(call.scope.lane());
+        }
+        if call.mutates {
+            unit::arm(&mut txn, &call, &story.marks);
         }
         facts.into_iter().for_each(|fact| txn.fact(fact));
         let (answer, failure) = (Answer::empty(), crate::Failure::default());
@@ -379,4 +381,10 @@ fn abort_word(abort: &Abort) -> String {
 /// A text of so many bytes.
 pub(crate) fn long(bytes: usize) -> String {
     "x".repeat(bytes)
+}
+
+/// A guest's call, as what it has under way beside it knows that.
+pub(crate) fn call_of(guest: &mut State) -> (Arc<Shared>, Arc<Call>, Arc<Marks>) {
+    let work = guest.work().unwrap();
+    (work.shared.clone(), work.call.clone(), work.story.marks.clone())
 }

@@ -16,16 +16,12 @@ use crate::story::{Abort, Marks, Story, permits};
 
 /// Why a unit was not committed, as the request sees it.
 impl Abort {
-    pub(crate) fn of(error: CommitError, call: &Call) -> Self {
+    pub(crate) fn of(error: CommitError, call: &Call, marks: &Marks) -> Self {
         match error {
             CommitError::Rejected(Rejection::Conflict { keys }) => {
-                if is_callers(call, &keys) {
-                    Abort::Restart
-                } else {
-                    Abort::Conflict(keys)
-                }
+                if is_callers(call, marks, &keys) { Abort::Restart } else { Abort::Conflict(keys) }
             }
-            CommitError::Rejected(Rejection::Refused(refused)) => abort_for(refused, call),
+            CommitError::Rejected(Rejection::Refused(refused)) => abort_for(refused, call, marks),
             CommitError::Overloaded { retry_after_s } => Abort::Unavailable(retry_after_s),
             CommitError::ReadOnly { reason } => {
                 tracing::error!(
@@ -52,7 +48,7 @@ impl Abort {
 }
 
 /// Whether a conflict touches what the caller, not the guest, has read.
-fn is_callers(call: &Call, keys: &[Key]) -> bool {
+fn is_callers(call: &Call, marks: &Marks, keys: &[Key]) -> bool {
     let about = |guard: &Guard| match guard {
         Guard::Version { key, .. }
         | Guard::Unchanged { key, .. }
@@ -65,11 +61,11 @@ fn is_callers(call: &Call, keys: &[Key]) -> bool {
         }
         Guard::Claim { .. } => keys.is_empty(),
     };
-    call.guards.iter().any(about)
+    call.guards.iter().chain(&marks.conditions()).any(about)
         || call.claim.as_ref().is_some_and(|claim| keys.contains(&claim.key))
 }
 
-fn abort_for(refused: Refused, call: &Call) -> Abort {
+fn abort_for(refused: Refused, call: &Call, marks: &Marks) -> Abort {
     let claims = |key: &Key| call.claim.as_ref().is_some_and(|claim| claim.key == *key);
     match refused {
         Refused::Inactive { .. } => Abort::Inactive,
@@ -79,7 +75,7 @@ fn abort_for(refused: Refused, call: &Call) -> Abort {
             Abort::Restart
         }
         Refused::LeaseLost { key }
-            if claims(&key) || is_callers(call, std::slice::from_ref(&key)) =>
+            if claims(&key) || is_callers(call, marks, std::slice::from_ref(&key)) =>
         {
             Abort::Restart
         }
@@ -87,14 +83,9 @@ fn abort_for(refused: Refused, call: &Call) -> Abort {
     }
 }
 
-/// Adds what every unit of the request carries beside the guest's work. After an effect only the
-/// claim's fence is left: the unit that settles must not be refused for what has changed since.
+/// Adds what a unit with work of the guest's carries beside that.
 pub(super) fn arm(txn: &mut Txn, call: &Call, marks: &Marks) {
-    if !marks.is_dispatched() {
-        for guard in &call.guards {
-            txn.guard(guard.clone());
-        }
-    }
+    call.standing(marks).into_iter().for_each(|guard| txn.guard(guard));
     fence(txn, call, marks);
 }
 
@@ -141,7 +132,7 @@ pub(super) async fn commit(
         Err(error) => Err(error),
     };
     if let Err(error) = committed {
-        let abort = Abort::of(error, call);
+        let abort = Abort::of(error, call, &marks);
         return Err(if untaken.is_empty() { abort } else { marks.again_at_once(abort) });
     }
     untaken.clear();
@@ -150,11 +141,12 @@ pub(super) async fn commit(
 }
 
 impl Call {
-    /// The guards that it was admitted under, as far as they must hold now: once it has acted, only
-    /// the fences among them.
-    pub(crate) fn standing(&self, marks: &Marks) -> impl Iterator<Item = Guard> {
+    /// The guards that it was admitted under, and given leave under, as far as they must hold now:
+    /// once it has acted, only the fences among them.
+    pub(crate) fn standing(&self, marks: &Marks) -> Vec<Guard> {
         let acted = marks.is_dispatched();
-        self.guards.iter().filter(move |guard| !acted || guard.is_fence()).cloned()
+        let all = self.guards.iter().cloned().chain(marks.conditions());
+        all.filter(|guard| !acted || guard.is_fence()).collect()
     }
 }
 
@@ -166,8 +158,8 @@ impl Shared {
         match &call.claim {
             Some(_) if !marks.claimed.initialized() => self.force_claim(call, marks).await,
             claim => {
-                let fence = claim.iter().map(|claim| claim.fence.clone());
-                let guards = call.standing(marks).chain(fence).collect();
+                let mut guards = call.standing(marks);
+                guards.extend(claim.iter().map(|claim| claim.fence.clone()));
                 let held = self.store.require(call.scope.lane(), guards).await;
                 held.map_err(|error| end_attempt(error, call, marks))
             }
@@ -191,7 +183,7 @@ impl Shared {
 
 /// Ends an attempt for a commit that was rejected in the middle of it; answers what its guest sees.
 fn end_attempt(error: CommitError, call: &Call, marks: &Marks) -> Failure {
-    let abort = Abort::of(error, call);
+    let abort = Abort::of(error, call, marks);
     let told = abort.failure();
     marks.abort(abort);
     told
@@ -205,11 +197,8 @@ impl Work {
         let _commit = marks.begin_commit().await?;
         self.end_others().await?;
         shared.take_untaken(&call, &marks).await?;
-        let first = !marks.claimed.initialized();
         shared.force_claim(&call, &marks).await?;
-        if first && let Some(claim) = &call.claim {
-            self.txn.guard(claim.fence.clone());
-        }
+        arm(&mut self.txn, &call, &marks);
         for fact in self.facts.drain(..) {
             self.txn.fact(fact);
         }

@@ -30,7 +30,7 @@ impl Shared {
             join(&mut all, unit, hold.take(id));
         }
         if let Err(error) = all.commit().await {
-            let abort = marks.again_at_once(Abort::of(error, call));
+            let abort = marks.again_at_once(Abort::of(error, call, marks));
             let told = abort.failure();
             marks.abort(abort);
             return Err(told);

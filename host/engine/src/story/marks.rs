@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use charter_kernel::refusal::Failure;
-use charter_kernel::unit::{Key, Refused};
+use charter_kernel::unit::{Guard, Key, Refused};
 use tokio::sync::{Notify, OwnedMutexGuard};
 
 use super::permits::Untaken;
@@ -29,6 +29,8 @@ pub(crate) struct Marks {
     /// Holds are taken when they are asked for: an attempt that put that off was refused by a rule,
     /// or something has left already.
     at_once: AtomicBool,
+    /// The guards that leave was given under, beside those that the request was admitted under.
+    conditions: Mutex<Vec<Guard>>,
     /// Set once: the attempt is over whatever the guest says.
     abort: OnceLock<Abort>,
     commits: Mutex<Commits>,
@@ -131,11 +133,23 @@ impl Marks {
     pub(crate) fn take_at_once(&self) {
         self.at_once.store(true, SeqCst);
     }
-    /// For another attempt: nothing was dispatched, the claim stays made, and what was decided and
-    /// not taken is decided anew.
+    /// From now on this must hold too: leave was given under it.
+    pub(crate) fn require(&self, conditions: Vec<Guard>) {
+        self.lock_conditions().extend(conditions);
+    }
+    /// The guards that leave was given under, beside those that the request was admitted under.
+    pub(crate) fn conditions(&self) -> Vec<Guard> {
+        self.lock_conditions().clone()
+    }
+    fn lock_conditions(&self) -> std::sync::MutexGuard<'_, Vec<Guard>> {
+        self.conditions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+    /// For another attempt: nothing was dispatched, the claim stays made, the leave stays given, and
+    /// what was decided and not taken is decided anew.
     pub(crate) fn again(&self) -> Self {
         Self {
             claimed: self.claimed.clone(),
+            conditions: Mutex::new(self.conditions()),
             at_once: AtomicBool::new(!self.defers()),
             ..Self::default()
         }

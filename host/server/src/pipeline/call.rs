@@ -180,7 +180,7 @@ pub(crate) struct Signaled {
 
 /// Calls a primitive with a signal.
 pub(crate) async fn react(app: &App, admitted: Admitted, signaled: Signaled) -> Outcome {
-    let (scope, guards, served) = admitted.into_parts();
+    let (scope, [party, work], served) = admitted.into_parts();
     let (kind, payload) = signaled.signal;
     let call = Call {
         lineage: Lineage::outermost(&signaled.id),
@@ -188,9 +188,9 @@ pub(crate) async fn react(app: &App, admitted: Admitted, signaled: Signaled) -> 
         scope,
         entry: Entry::React(Signal { kind, payload: payload.to_string(), blob: None }),
         // Work of the host's is no credential's: other primitives change things for it as long as
-        // it is not cancelled and nobody else has taken it up.
-        credential: guards.iter().filter(|guard| guard.is_fence()).cloned().collect(),
-        guards,
+        // it is not cancelled and nobody else has taken it up. They ask whose it is themselves.
+        credential: work.iter().filter(|guard| guard.is_fence()).cloned().collect(),
+        guards: [party, work].concat(),
         claim: signaled.claim,
         finish: signaled.finish,
         mutates: true,

@@ -15,7 +15,7 @@ use charter_kernel::role::Role;
 use charter_kernel::scope::{Actor, ActorKind, Principal, Scope};
 use charter_kernel::unit::Guard;
 use charter_registry::served::Served;
-use charter_tenancy::directory::{ProjectRecord, UserRecord};
+use charter_tenancy::directory::{ProjectRecord, UserRecord, profile_revoked};
 use charter_tenancy::place::{self, Party, Unplaced};
 use charter_tenancy::records::user::User;
 use charter_tenancy::records::{ACTIVE, STATUS};
@@ -65,6 +65,14 @@ impl<'a> Work<'a> {
         let user = self.owner.user.as_deref().and_then(UserId::parse);
         Principal { user, root: self.owner.root.clone(), ..by }
     }
+
+    fn place(&self) -> place::Owner<'a> {
+        place::Owner {
+            organization: &self.owner.organization,
+            project: &self.owner.project,
+            user: self.owner.user.as_deref(),
+        }
+    }
 }
 
 fn system() -> Principal {
@@ -81,13 +89,17 @@ pub(crate) fn inbound(hook: &str, signed: bool) -> Principal {
 /// Work that may run. Only [`admit`] makes it.
 pub(crate) struct Admitted {
     scope: Scope,
-    guards: Vec<Guard>,
+    /// On whose work it is.
+    party: Vec<Guard>,
+    /// On the work itself.
+    work: Vec<Guard>,
     served: Arc<Served>,
 }
 
 impl Admitted {
     fn new(party: Party, told: bool, served: Arc<Served>) -> Self {
-        Self { guards: guards(&party, told), scope: party.into_scope(), served }
+        let guards = guards(&party, told);
+        Self { scope: party.into_scope(), party: guards, work: Vec::new(), served }
     }
 
     /// The component version that runs it.
@@ -95,15 +107,15 @@ impl Admitted {
         &self.served
     }
 
-    /// Adds guards that must hold at each of its commits.
+    /// Adds guards on the work itself that must hold at each of its commits.
     pub(crate) fn require(&mut self, guards: impl IntoIterator<Item = Guard>) {
-        self.guards.extend(guards);
+        self.work.extend(guards);
     }
 
-    /// The scope that it may reach, the guards of each of its commits, and the version that runs
-    /// it.
-    pub(super) fn into_parts(self) -> (Scope, Vec<Guard>, Arc<Served>) {
-        (self.scope, self.guards, self.served)
+    /// The scope that it may reach, the guards on whose work it is and on the work itself, and the
+    /// version that runs it.
+    pub(super) fn into_parts(self) -> (Scope, [Vec<Guard>; 2], Arc<Served>) {
+        (self.scope, [self.party, self.work], self.served)
     }
 }
 
@@ -115,12 +127,7 @@ pub(crate) async fn admit(app: &App, work: &Work<'_>) -> Result<Admitted, Refusa
     let live = app.registry.current();
     let primitive = live.primitive(work.primitive).ok_or_else(|| missing(work.primitive))?;
     let (change, told) = (Change::of(work.signal), is_told(work.signal, work.payload));
-    let owner = place::Owner {
-        organization: &work.owner.organization,
-        project: &work.owner.project,
-        user: work.owner.user.as_deref(),
-    };
-    let principal = work.principal();
+    let (principal, owner) = (work.principal(), work.place());
     if change == Some(Change::Deleted) {
         let test = work.payload["test"].as_bool().unwrap_or_default();
         let party = app.directory.party_of_deleted(principal, owner, test).await;
@@ -137,13 +144,36 @@ pub(crate) async fn admit(app: &App, work: &Work<'_>) -> Result<Admitted, Refusa
     Ok(Admitted::new(party, told, served))
 }
 
-/// The guards on a party when something of it is committed.
+/// The refusal of work that was stopped because somebody is revoked: its profile, or by whose
+/// credential it had asked for leave.
+pub(crate) async fn word_revocation(app: &App, work: &Work<'_>) -> Refusal {
+    let party = match app.directory.party(work.principal(), work.place()).await {
+        Ok(party) => party,
+        Err(why) => return word_unplaced(why),
+    };
+    if party.user().is_some_and(|user| !user.active) {
+        return profile_revoked();
+    }
+    if let (Some(asked), Some(organization)) = (work.asked, party.organization())
+        && let Err(refusal) = app.directory.cut(asked, &organization.id).await
+    {
+        return refusal;
+    }
+    // They were restored meanwhile.
+    Refusal::overloaded(1)
+}
+
+/// The guards on a party when something of it is committed: as those of a change to a profile, but
+/// for what it is told whatever its standing and its kit say.
 fn guards(party: &Party, told: bool) -> Vec<Guard> {
     let mut guards: Vec<Guard> =
         party.organization().into_iter().map(|found| found.guard()).collect();
-    if let (Some(user), Some(project)) = (party.user(), party.project()) {
-        guards.push(if told { standing_guard(user, project) } else { user.guard() });
+    match (party.user(), party.project()) {
+        (Some(user), Some(project)) if told => guards.push(standing_guard(user, project)),
+        (Some(user), _) => guards.extend([user.guard(), user.guard_kit()]),
+        (None, _) => {}
     }
+    guards.extend(party.kit().filter(|_| !told).map(|kit| kit.guard()));
     guards
 }
 

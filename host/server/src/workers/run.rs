@@ -11,7 +11,6 @@ use charter_governance::lifecycle::{self, is_told};
 use charter_kernel::manifest::CallLength;
 use charter_kernel::refusal::Refusal;
 use charter_kernel::unit::{Guard, Key, Row, Taken, Unit, Write};
-use charter_tenancy::directory::profile_revoked;
 use charter_tenancy::stored;
 use serde_json::{Value, json};
 
@@ -49,7 +48,7 @@ pub(super) async fn job(app: &Arc<App>, taken: Taken) {
         }
         Ok(Outcome::Restart | Outcome::ClientGone) => settling.give_back(100).await,
         Ok(Outcome::Inactive) => {
-            let revoked = Refusal::forbidden("profile_revoked", "The profile is revoked.");
+            let revoked = owner::word_revocation(app, &Work::of(&record)).await;
             settling.end(Err(revoked.to_rest())).await;
         }
         Err(refusal) => settling.end(Err(refusal.to_rest())).await,
@@ -115,10 +114,10 @@ pub(super) async fn run_approved(
         | Outcome::Trapped { .. }
         | Outcome::Deadline
         | Outcome::OutOfMemory => Ok(()),
-        // By now its user is revoked, or somebody has cancelled it.
+        // Somebody has cancelled it, or is revoked by now.
         Outcome::Inactive => {
-            waiting(app, key, request, run).await?;
-            Err(profile_revoked())
+            let (_, record) = waiting(app, key, request, run).await?;
+            Err(owner::word_revocation(app, &Work::of(&record)).await)
         }
         _ => Err(Refusal::overloaded(1)),
     }

@@ -3,10 +3,13 @@
 use charter_kernel::id::{AccountId, OrganizationId};
 use charter_kernel::role::Role;
 use charter_kernel::time::Instant;
-use charter_kernel::unit::{Key, Reach, Space};
+use charter_kernel::unit::{Guard, Key, Reach, Space};
 use serde::{Deserialize, Serialize};
 
 use super::{ACTIVE, Record, STATUS, entry};
+
+/// The index field of the role.
+const ROLE: &str = "role";
 
 /// A person's place in an organization.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -34,6 +37,11 @@ impl Member {
     }
 }
 
+/// Requires that the member has the role that was read.
+pub(crate) fn still_has_role(member: Key, role: Role) -> Guard {
+    Guard::Entry { key: member, field: ROLE.into(), value: role.as_str().into() }
+}
+
 impl Record for Member {
     const COLLECTION: &'static str = "members";
 
@@ -42,6 +50,6 @@ impl Record for Member {
     }
 
     fn index(&self) -> Vec<(String, String)> {
-        vec![entry("role", self.role.as_str()), entry(STATUS, ACTIVE)]
+        vec![entry(ROLE, self.role.as_str()), entry(STATUS, ACTIVE)]
     }
 }

@@ -102,11 +102,18 @@ pub(crate) struct Till {
     store: Store,
     pub(crate) asked: Mutex<Vec<Leave>>,
     pub(crate) refuses: AtomicBool,
+    /// Under which it gives leave.
+    pub(crate) conditions: Mutex<Vec<Guard>>,
 }
 
 impl Till {
     pub(super) fn new(store: Store) -> Self {
-        Self { store, asked: Mutex::default(), refuses: AtomicBool::new(false) }
+        let (asked, conditions) = (Mutex::default(), Mutex::default());
+        Self { store, asked, refuses: AtomicBool::new(false), conditions }
+    }
+
+    fn conditions(&self) -> Vec<Guard> {
+        self.conditions.lock().unwrap().clone()
     }
 }
 
@@ -161,11 +168,16 @@ impl Gateway for Till {
             let organization = leave.scope.lane().to_owned();
             let unit = Unit { organization, guards: leave.guards, ..Unit::default() };
             if leave.defers {
-                return Ok(Granted { id, hold, untaken: Some(unit) });
+                return Ok(Granted {
+                    id,
+                    hold,
+                    conditions: self.conditions(),
+                    untaken: Some(unit),
+                });
             }
             let taken = self.store.commit(Unit { writes: hold.take(&id), ..unit }).await;
             taken.map_err(Ungranted::Uncommitted)?;
-            Ok(Granted { id, hold, untaken: None })
+            Ok(Granted { id, hold, conditions: self.conditions(), untaken: None })
         }
         .boxed()
     }

@@ -5,7 +5,7 @@ use charter_kernel::unit::{Claim, Draft, Reach, Space, Write};
 
 use super::*;
 use crate::call::Claiming;
-use crate::run::bed::{Bed, user};
+use crate::run::bed::{Bed, call_of, proposal, user};
 use crate::state::State;
 
 fn row(id: &str) -> Key {
@@ -51,6 +51,8 @@ async fn a_rejection_of_what_the_caller_gave_begins_from_the_top_and_of_the_gues
         revision("keys"),
     ];
     let call = Call { guards, claim: Some(claiming("claim")), ..bed.call(user(3)) };
+    let marks = Marks::default();
+    marks.require(vec![Guard::Unchanged { key: row("root"), version: 1 }]);
     let conflict = |keys: &[Key]| Rejection::Conflict { keys: keys.to_vec() };
     let whole = |space: &str| Key::new(&Reach::user("u"), &Space::host(space), "");
     let guests = |key: Key| Abort::Conflict(vec![key]);
@@ -58,6 +60,7 @@ async fn a_rejection_of_what_the_caller_gave_begins_from_the_top_and_of_the_gues
         (conflict(&[row("version")]), Abort::Restart),
         (conflict(&[row("kit")]), Abort::Restart),
         (conflict(&[row("member")]), Abort::Restart),
+        (conflict(&[row("root")]), Abort::Restart),
         (conflict(&[row("stamp")]), Abort::Restart),
         (conflict(&[row("user")]), Abort::Restart),
         (conflict(&[row("job")]), Abort::Restart),
@@ -76,7 +79,7 @@ async fn a_rejection_of_what_the_caller_gave_begins_from_the_top_and_of_the_gues
         (Refused::LeaseLost { key: row("job") }.into(), Abort::Restart),
     ] {
         let error = CommitError::Rejected(rejection.clone());
-        assert_eq!(Abort::of(error, &call), abort, "{rejection:?}");
+        assert_eq!(Abort::of(error, &call, &marks), abort, "{rejection:?}");
     }
     for refused in [
         Refused::Exists { key: row("guests") },
@@ -86,37 +89,37 @@ async fn a_rejection_of_what_the_caller_gave_begins_from_the_top_and_of_the_gues
         Refused::TooLarge { limit: "much" },
     ] {
         let error = CommitError::Rejected(refused.clone().into());
-        assert_eq!(Abort::of(error, &call), Abort::Refused(refused));
+        assert_eq!(Abort::of(error, &call, &marks), Abort::Refused(refused));
     }
 }
 
 #[tokio::test]
 async fn a_call_without_guards_or_claim_blames_its_guest_alone() {
     let bed = Bed::new().await;
-    let call = bed.call(user(3));
+    let (call, marks) = (bed.call(user(3)), Marks::default());
     for keys in [vec![], vec![row("a")]] {
         let error = CommitError::Rejected(Rejection::Conflict { keys: keys.clone() });
-        assert_eq!(Abort::of(error, &call), Abort::Conflict(keys));
+        assert_eq!(Abort::of(error, &call, &marks), Abort::Conflict(keys));
     }
     let exists = Refused::Exists { key: row("claim") };
     let error = CommitError::Rejected(exists.clone().into());
-    assert_eq!(Abort::of(error, &call), Abort::Refused(exists));
+    assert_eq!(Abort::of(error, &call, &marks), Abort::Refused(exists));
     let claim = Guard::Claim { claim: Claim::name("domain", "a.test"), holder: None };
     let call = Call { guards: vec![claim], ..bed.call(user(3)) };
     let unknown = CommitError::Rejected(Rejection::Conflict { keys: Vec::new() });
-    assert_eq!(Abort::of(unknown, &call), Abort::Restart, "a name is no row");
+    assert_eq!(Abort::of(unknown, &call, &marks), Abort::Restart, "a name is no row");
 }
 
 #[tokio::test]
 async fn a_store_that_takes_nothing_is_told_with_a_time_to_come_back() {
     let bed = Bed::new().await;
-    let call = bed.call(user(3));
+    let (call, marks) = (bed.call(user(3)), Marks::default());
     for (error, wait) in [
         (CommitError::Overloaded { retry_after_s: 7 }, 7),
         (CommitError::ReadOnly { reason: "full".into() }, 30),
         (CommitError::Failed, 1),
     ] {
-        assert_eq!(Abort::of(error.clone(), &call), Abort::Unavailable(wait), "{error:?}");
+        assert_eq!(Abort::of(error.clone(), &call, &marks), Abort::Unavailable(wait), "{error:?}");
     }
 }
 
@@ -146,8 +149,8 @@ async fn put(bed: &Bed, id: &str, status: &str) {
 }
 
 async fn force(guest: &mut State) -> Result<(), Failure> {
-    let work = guest.work()?;
-    let (shared, call, marks) = (work.shared.clone(), work.call.clone(), work.story.marks.clone());
+    guest.work()?;
+    let (shared, call, marks) = call_of(guest);
     shared.force_claim(&call, &marks).await
 }
 
@@ -192,15 +195,18 @@ async fn no_claim_is_made_for_who_was_revoked() {
 }
 
 #[tokio::test]
-async fn what_settles_an_effect_is_not_refused_for_what_changed_since() {
+async fn once_it_has_acted_a_request_is_committed_unless_somebody_is_revoked() {
     let bed = Bed::new().await;
+    let kit = || Guard::Unchanged { key: row("kit"), version: 1 };
+    let root = || Guard::Unchanged { key: row("root"), version: 1 };
     let armed = |is_dispatched: bool, is_claimed: bool| {
         let call = Call {
             claim: Some(claiming("claim")),
-            guards: vec![entry("user"), entry("kit")],
+            guards: vec![entry("user"), kit()],
             ..bed.call(user(3))
         };
         let marks = Marks::default();
+        marks.require(vec![entry("key"), root()]);
         if is_dispatched {
             marks.dispatch();
         }
@@ -211,10 +217,40 @@ async fn what_settles_an_effect_is_not_refused_for_what_changed_since() {
         arm(&mut txn, &call, &marks);
         txn.unit().guards.clone()
     };
-    assert_eq!(armed(false, false), [entry("user"), entry("kit")]);
-    assert_eq!(armed(false, true), [entry("user"), entry("kit"), entry("claim")]);
-    assert_eq!(armed(true, true), [entry("claim")]);
-    assert_eq!(armed(true, false), []);
+    let all = [entry("user"), kit(), entry("key"), root()];
+    assert_eq!(armed(false, false), all);
+    assert_eq!(armed(false, true), [&all[..], &[entry("claim")]].concat());
+    assert_eq!(armed(true, true), [entry("user"), entry("key"), entry("claim")]);
+    assert_eq!(armed(true, false), [entry("user"), entry("key")]);
+}
+
+#[tokio::test]
+async fn leave_is_used_only_while_it_counts_under_which_it_was_given() {
+    use crate::bindings::charter::primitive::documents::Host as _;
+    use crate::bindings::charter::primitive::governance::{Host as _, HostPermit as _};
+    let bed = Bed::new().await;
+    for counts in [true, false] {
+        for step in ["dispatch", "checkpoint", "effect", "end"] {
+            put(&bed, "key", "active").await;
+            *bed.till.conditions.lock().unwrap() = vec![entry("key")];
+            let mut guest = bed.attempt(bed.call(user(3)));
+            let permit = guest.authorize(proposal(10)).await.unwrap();
+            let (shared, call, marks) = call_of(&mut guest);
+            shared.take_untaken(&call, &marks).await.unwrap();
+            if !counts {
+                put(&bed, "key", "revoked").await;
+            }
+            let draft = Draft { body: "{}".into(), ..Draft::default() };
+            guest.work().unwrap().txn.put(row("written"), draft).await.unwrap();
+            let done = match step {
+                "dispatch" => guest.dispatched(permit).await.is_ok(),
+                "checkpoint" => guest.checkpoint().await.is_ok(),
+                "effect" => shared.admit_effect(&call, &marks).await.is_ok(),
+                _ => bed.end(guest, true).await.is_ok(),
+            };
+            assert_eq!(done, counts, "{step}");
+        }
+    }
 }
 
 #[tokio::test]

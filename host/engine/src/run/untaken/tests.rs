@@ -1,19 +1,11 @@
 //! When holds that were put off are taken, and what becomes of a request whose holds a rule refuses.
 
-use std::sync::Arc;
-
 use charter_kernel::governance::hold::key;
 use charter_kernel::unit::{Guard, Key, Reach, Space};
 
 use super::*;
 use crate::bindings::charter::primitive::governance::Host as _;
-use crate::run::bed::{Bed, proposal, user};
-use crate::state::State;
-
-fn parts(guest: &mut State) -> (Arc<Shared>, Arc<Call>, Arc<Marks>) {
-    let work = guest.work().unwrap();
-    (work.shared.clone(), work.call.clone(), work.story.marks.clone())
-}
+use crate::run::bed::{Bed, call_of, proposal, user};
 
 async fn is_there(bed: &Bed, id: &str) -> bool {
     bed.row(&key(user(3).lane(), id)).await.is_some()
@@ -25,7 +17,7 @@ async fn a_hold_that_was_put_off_is_taken_before_anything_leaves_and_once() {
     let mut guest = bed.attempt(bed.call(user(3)));
     guest.authorize(proposal(10)).await.unwrap();
     assert!(!is_there(&bed, "r0-0").await);
-    let (shared, call, marks) = parts(&mut guest);
+    let (shared, call, marks) = call_of(&mut guest);
     // Two requests to the outside at once: both wait until it is taken, and one takes it.
     let both = tokio::join!(shared.take_untaken(&call, &marks), shared.take_untaken(&call, &marks));
     assert!(both.0.is_ok() && both.1.is_ok());
@@ -41,7 +33,7 @@ async fn where_a_rule_refuses_what_was_put_off_the_guest_asks_again_at_once() {
     let bed = Bed::new().await;
     let mut guest = bed.attempt(bed.call(user(3)));
     guest.authorize(proposal(10)).await.unwrap();
-    let (shared, call, marks) = parts(&mut guest);
+    let (shared, call, marks) = call_of(&mut guest);
     let absent = Key::new(&Reach::user("u"), &Space::host("things"), "absent");
     let guard = Guard::Lease { key: absent, token: "t".into() };
     marks.untaken.lock().await[0].unit.guards.push(guard);
@@ -58,7 +50,7 @@ async fn leave_under_which_nothing_was_taken_is_forgotten_between_two_runs() {
     let bed = Bed::new().await;
     let mut guest = bed.attempt(bed.call(user(3)));
     guest.authorize(proposal(10)).await.unwrap();
-    let (shared, call, marks) = parts(&mut guest);
+    let (shared, call, marks) = call_of(&mut guest);
     shared.take_untaken(&call, &marks).await.unwrap();
     let mut later = bed.attempt(bed.call(user(3)));
     later.authorize(proposal(10)).await.unwrap();

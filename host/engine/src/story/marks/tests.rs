@@ -24,11 +24,15 @@ async fn a_claim_that_was_made_and_that_holds_are_taken_at_once_outlive_an_attem
     assert!(marks.defers() && !marks.claimed.initialized());
     let fresh = marks.again();
     assert!(fresh.defers() && !fresh.claimed.initialized());
+    let key = Key::new(&Reach::user("u"), &Space::host("keys"), "k");
+    let condition = Guard::Unchanged { key, version: 1 };
     marks.take_at_once();
     marks.claimed.set(()).unwrap();
+    marks.require(vec![condition.clone()]);
     marks.dispatch();
     let next = marks.again();
     assert!(!next.defers() && next.claimed.initialized());
+    assert_eq!(next.conditions(), [condition], "leave that stays given counts under it still");
     assert!(!next.is_dispatched(), "only what has done nothing is run again");
     assert!(next.untaken.lock().await.is_empty());
 }
