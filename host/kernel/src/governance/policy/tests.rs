@@ -101,6 +101,7 @@ fn hours_are_the_organizations_and_may_pass_midnight() {
     // 2026-11-20 is a Friday; Zurich is an hour ahead.
     assert_eq!(at("2026-11-20T20:59:59Z"), Verdict::Allow);
     assert_eq!(at("2026-11-20T21:00:00Z"), Verdict::Deny);
+    assert_eq!(at("2026-11-20T21:30:00Z"), Verdict::Deny);
     assert_eq!(at("2026-11-21T04:59:59Z"), Verdict::Deny);
     assert_eq!(at("2026-11-21T05:00:00Z"), Verdict::Allow);
     assert_eq!(at("2026-11-21T21:30:00Z"), Verdict::Allow, "the Saturday's night is another");
@@ -171,6 +172,10 @@ fn each_fault_names_its_field() {
         with("when", hours),
         ["rules.0.when.hours.from", "rules.0.when.hours.to", "rules.0.when.hours.days"]
     );
+    for time in ["09:0", "0900", "09:60", "+9:00", "09:+1"] {
+        let hours = json!({ "hours": { "from": time, "to": "10:00" } });
+        assert_eq!(with("when", hours), ["rules.0.when.hours.from"], "{time}");
+    }
     let twice: Policy =
         serde_json::from_value(json!({ "rules": [{ "id": "r", "effect": "deny", "actions": ["*"] }, { "id": "r", "effect": "allow", "actions": ["*"] }] }))
             .unwrap();
