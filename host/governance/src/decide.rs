@@ -111,7 +111,10 @@ pub async fn decide(
 ) -> Result<Said, Refusal> {
     may_decide(person.role)?;
     let (mut approval, version) = (found.record, found.version);
-    if let Some(said) = approval.decisions.iter().find(|word| word.by == person.account) {
+    let said = approval.decisions.iter().rfind(|word| word.by == person.account);
+    if let Some(said) = said
+        && stands(txn, person.organization, said).await?
+    {
         // The same word again changes nothing; another one does not take it back.
         return match said.decision == decision.as_str() {
             true => Ok(Said { approval, version, note: None }),
@@ -174,8 +177,19 @@ pub async fn is_own(
     Ok(own)
 }
 
-/// How many words count: those of members whose role decides still. A word on what its
-/// speaker has asked for counts only while nobody else could.
+/// Whether a word's speaker is a member who decides, and has ever since.
+async fn stands(
+    txn: &mut Txn,
+    organization: &OrganizationId,
+    word: &Word,
+) -> Result<bool, Refusal> {
+    let Some(account) = AccountId::parse(&word.by) else { return Ok(false) };
+    let member = stored::get::<Member>(txn, &Member::address(organization, &account)).await?;
+    Ok(member.is_some_and(|member| member.record.speaks_since(word.at)))
+}
+
+/// How many words count: those of members who have decided ever since. A word on what its speaker
+/// has asked for counts only while nobody else could.
 pub(crate) async fn count_words(
     txn: &mut Txn,
     organization: &OrganizationId,
@@ -183,11 +197,8 @@ pub(crate) async fn count_words(
 ) -> Result<usize, Refusal> {
     let mut count = 0;
     for word in words {
-        let Some(account) = AccountId::parse(&word.by) else { continue };
-        let member = stored::get::<Member>(txn, &Member::address(organization, &account)).await?;
-        let decides = member.is_some_and(|member| member.record.role.decides());
-        let is_heard =
-            decides && !(word.self_approved && others_decide(txn, organization, &word.by).await?);
+        let is_heard = stands(txn, organization, word).await?
+            && !(word.self_approved && others_decide(txn, organization, &word.by).await?);
         count += usize::from(is_heard);
     }
     Ok(count)

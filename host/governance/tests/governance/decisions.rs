@@ -25,6 +25,7 @@ on_both!(
     who_asked_decides_only_where_nobody_else_could,
     who_asked_counts_no_more_once_somebody_else_could,
     words_of_who_left_or_was_demoted_count_no_more,
+    who_came_back_speaks_again,
     of_two_words_at_once_each_counts_once,
     somebody_who_could_decide_is_found_among_many,
 );
@@ -181,6 +182,28 @@ async fn words_of_who_left_or_was_demoted_count_no_more(bed: Bed) {
         if change == "left" {
             bed.insert(&member(1, Role::Approver)).await;
         }
+    }
+}
+
+async fn who_came_back_speaks_again(bed: Bed) {
+    bed.set_organization(asking(2)).await;
+    bed.members(&[Role::Approver, Role::Approver, Role::Approver]).await;
+    let first = member(1, Role::Approver);
+    for change in ["left", "demoted"] {
+        let approval = bed.wait(leave(1)).await;
+        say(&bed, 1, &approval.id, Decision::Approve).await.unwrap();
+        bed.clock.forward_ms(1_000);
+        bed.remove(&first.key()).await;
+        let again = match change {
+            "left" => Member { created_at: bed.now(), ..first.clone() },
+            _ => first.clone().in_role(Role::Viewer, bed.now()).in_role(Role::Approver, bed.now()),
+        };
+        bed.insert(&again).await;
+        let other = say(&bed, 2, &approval.id, Decision::Approve).await.unwrap();
+        assert_eq!(other.approval.status, Status::PendingApproval, "{change}");
+        let second = say(&bed, 1, &approval.id, Decision::Approve).await.unwrap();
+        assert_eq!(second.approval.status, Status::Approved, "{change}");
+        assert_eq!(second.approval.decisions.len(), 3, "{change}");
     }
 }
 

@@ -31,7 +31,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::addresses::{self, LinkRequest};
-use super::kits::pins;
+use super::pins;
 use super::sessions::{self, SessionItem};
 use super::shape::{
     AccountItem, Email, KnownEmail, Name, Named, NewPassword, Nothing, Optional, Token,
@@ -299,6 +299,7 @@ async fn create_organization(
         email: founder.email,
         role: Role::Owner,
         created_at: now,
+        decides_since: None,
     };
     let (key, secret) = first_key(organization_id, &account_id, now)?;
     stored::insert(txn, &account, "email").await?;

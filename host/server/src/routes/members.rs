@@ -230,14 +230,14 @@ pub async fn update_member(
     Body(body): Body<MemberChange>,
 ) -> Result<Answer<ChangedMember>, Refusal> {
     request.place()?.may_loosen()?;
-    let mut member = find(request, txn).await?;
+    let member = find(request, txn).await?;
     let before = member.role;
     may_own(&request.identity, Some(before), Some(body.role))?;
     may_appoint(&request.identity, body.role)?;
     if !body.role.owns() {
         keep_an_owner(txn, &member).await?;
     }
-    member.role = body.role;
+    let member = member.in_role(body.role, request.now);
     stored::replace(txn, &member, "role").await?;
     if let Some(account) = stored::get::<Account>(txn, &Account::address(&member.account)).await? {
         addresses::prove_by(txn, &member.organization, &account.record, member.role).await?;

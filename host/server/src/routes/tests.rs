@@ -157,8 +157,14 @@ impl Bed {
             email_verified_at: Some(since),
             created_at: since,
         };
-        let member =
-            Member { organization, account: account.clone(), email, role, created_at: since };
+        let member = Member {
+            organization,
+            account: account.clone(),
+            email,
+            role,
+            created_at: since,
+            decides_since: None,
+        };
         let mut txn = self.app().store.begin(self.organization.as_str());
         stored::insert(&mut txn, &person, "email").await.unwrap();
         stored::insert(&mut txn, &member, "id").await.unwrap();

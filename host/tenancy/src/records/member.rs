@@ -24,6 +24,9 @@ pub struct Member {
     pub role: Role,
     /// Since when.
     pub created_at: Instant,
+    /// Since when the member decides on approvals, if by a change of role.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub decides_since: Option<Instant>,
 }
 
 impl Member {
@@ -34,6 +37,20 @@ impl Member {
             &Space::host(Self::COLLECTION),
             account.as_str(),
         )
+    }
+
+    /// The member in another role.
+    #[must_use]
+    pub fn in_role(self, role: Role, now: Instant) -> Self {
+        let begins = role.decides() && !self.role.decides();
+        let decides_since = if begins { Some(now) } else { self.decides_since };
+        Self { role, decides_since, ..self }
+    }
+
+    /// Whether a word of this moment counts: the member decides, and has ever since. Somebody who
+    /// was removed or demoted and came back begins anew.
+    pub fn speaks_since(&self, word: Instant) -> bool {
+        self.role.decides() && word >= self.decides_since.unwrap_or(self.created_at)
     }
 }
 

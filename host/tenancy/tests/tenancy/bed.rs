@@ -256,6 +256,7 @@ pub fn membership(organization: &OrganizationId, account: &Account, role: Role) 
         email: account.email.clone(),
         role,
         created_at: account.created_at,
+        decides_since: None,
     }
 }
 
