@@ -35,6 +35,7 @@ pub mod operator;
 pub mod organization;
 pub mod pages;
 pub mod passwords;
+pub mod pins;
 pub mod projects;
 pub mod register_guide;
 pub mod sessions;

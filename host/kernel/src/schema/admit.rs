@@ -4,7 +4,7 @@
 use serde_json::Value;
 
 use super::cost::Shape;
-use super::graph::Graph;
+use super::graph::{Graph, target};
 use super::pattern;
 use crate::fault::{Fault, join};
 use crate::limits::{
@@ -163,9 +163,3 @@ fn is_cheap(pattern: &str, path: &str, faults: &mut Vec<Fault>) {
 }
 
 const DIALECT: &str = "https://json-schema.org/draft/2020-12/schema";
-
-/// The value that a reference within the document names.
-pub(super) fn target<'s>(root: &'s Value, reference: &str) -> Option<&'s Value> {
-    let pointer = crate::route::decode(reference.strip_prefix('#')?)?;
-    root.pointer(&pointer)
-}

@@ -8,7 +8,6 @@ use std::collections::HashMap;
 
 use serde_json::{Map, Value};
 
-use super::admit::target;
 use super::pattern;
 use crate::fault::join;
 
@@ -217,4 +216,10 @@ pub(super) fn size(value: &Value) -> u64 {
         Value::String(string) => 1 + text(string),
         _ => 1,
     }
+}
+
+/// The value that a reference within the document names.
+pub(super) fn target<'s>(root: &'s Value, reference: &str) -> Option<&'s Value> {
+    let pointer = crate::route::decode(reference.strip_prefix('#')?)?;
+    root.pointer(&pointer)
 }

@@ -3,7 +3,7 @@
 
 use serde_json::{Map, Value};
 
-use super::{Schema, admit};
+use super::{Schema, graph};
 use crate::fault::Fault;
 use crate::limits::{QUERY_BYTES_MAX, QUERY_PAIRS_MAX};
 use crate::route::decode;
@@ -185,7 +185,7 @@ fn resolve<'s>(root: &'s Value, schema: &'s Value) -> &'s Value {
         match schema
             .get("$ref")
             .and_then(Value::as_str)
-            .and_then(|reference| admit::target(root, reference))
+            .and_then(|reference| graph::target(root, reference))
         {
             Some(next) => schema = next,
             None => break,

@@ -66,14 +66,18 @@ fn count_unknown(app: &App) -> Refusal {
     Refusal::not_found()
 }
 
-fn count_unsigned(app: &App) -> Refusal {
+/// Refuses a call that is not signed as the hook asks, and counts it against its sender.
+fn count_unsigned(app: &App, request: &HostRequest, hook: &str) -> Refusal {
     app.hooks.unsigned.fetch_add(1, Relaxed);
-    Refusal::unauthorized("The call is not signed as it should be, or not lately.")
+    let strangers = &app.bounds.strangers;
+    let counted = strangers.admit(&strangers.unsigned_hook(request.peer, hook), request.began);
+    let told = "The call is not signed as it should be, or not lately.";
+    counted.err().unwrap_or_else(|| Refusal::unauthorized(told))
 }
 
-/// Whether there is such a hook, ahead of the body: nothing is read for one that there is not. Only
-/// calls of hooks that there are not count, so that a client address that many senders share is
-/// never closed to those who call their own.
+/// Whether there is such a hook, ahead of the body: nothing is read for one that there is not, nor
+/// of a client address that has called this one too often without its signature. Other calls never
+/// count, so that an address that many senders share is not closed to those who call their own.
 ///
 /// # Errors
 /// 404 for a hook that is unknown, closed or revoked; 429 after too many.
@@ -82,7 +86,7 @@ pub async fn exists(app: &App, head: Head<'_>) -> Result<(), Refusal> {
     let found = hooks::find(app, &mut txn, head.parameter("id")).await?;
     // A provider that calls one address for everybody calls no hook by its id.
     let callable = found.filter(|hook| !matches!(hook.record.scheme, Scheme::Binding(_)));
-    if callable.is_some() { Ok(()) } else { Err(count_missed(app, head)) }
+    admit_sender(app, head, callable.is_some(), "id")
 }
 
 /// Whether anything is bound under this name that calls, ahead of the body.
@@ -91,13 +95,18 @@ pub async fn exists(app: &App, head: Head<'_>) -> Result<(), Refusal> {
 /// 404 where nothing is; 429 after too many.
 pub async fn provider_exists(app: &App, head: Head<'_>) -> Result<(), Refusal> {
     let bound = !app.adapters.providers.calling(head.parameter("binding")).is_empty();
-    if bound { Ok(()) } else { Err(count_missed(app, head)) }
+    admit_sender(app, head, bound, "binding")
 }
 
-fn count_missed(app: &App, head: Head<'_>) -> Refusal {
-    let counted =
-        app.bounds.strangers.admit(&app.bounds.strangers.unknown_hook(head.peer), head.began);
-    counted.err().unwrap_or_else(|| count_unknown(app))
+/// Admits a call of the hook that a parameter names, if it is there.
+fn admit_sender(app: &App, head: Head<'_>, is_there: bool, named: &str) -> Result<(), Refusal> {
+    let strangers = &app.bounds.strangers;
+    if is_there {
+        let hook = head.parameter(named);
+        return strangers.look(&strangers.unsigned_hook(head.peer, hook), head.began);
+    }
+    strangers.admit(&strangers.unknown_hook(head.peer), head.began)?;
+    Err(count_unknown(app))
 }
 
 /// `POST /v1/hooks/{id}`: a call of one hook. The primitive is told in the commit before this
@@ -110,10 +119,8 @@ pub async fn receive_call(
     request: &HostRequest,
     txn: &mut Txn,
 ) -> Result<Answer<Received>, Refusal> {
-    let hook = hooks::find(app, txn, request.parameter("id"))
-        .await?
-        .ok_or_else(|| count_unknown(app))?
-        .record;
+    let id = request.parameter("id");
+    let hook = hooks::find(app, txn, id).await?.ok_or_else(|| count_unknown(app))?.record;
     let secret = hooks::secret(app, &hook).await?.unwrap_or_default();
     let (headers, body) = (&request.headers, &request.bytes);
     let signed = match hook.scheme {
@@ -123,7 +130,7 @@ pub async fn receive_call(
         // Its provider calls elsewhere.
         Scheme::Binding(_) => return Err(count_unknown(app)),
     };
-    let signed = signed.ok_or_else(|| count_unsigned(app))?;
+    let signed = signed.ok_or_else(|| count_unsigned(app, request, id))?;
     hooks::take(app, request, txn, &hook, signed.event.as_deref())
         .await
         .map(|counter| acknowledge(&counter))
@@ -147,10 +154,10 @@ pub async fn receive_provider_event(
         return Err(count_unknown(app));
     }
     let presented = stripe::Presented::read(&request.headers, request.now)
-        .ok_or_else(|| count_unsigned(app))?;
+        .ok_or_else(|| count_unsigned(app, request, name))?;
     let signed = signing(bindings, presented, request.bytes.clone()).await;
     if signed.is_empty() {
-        return Err(count_unsigned(app));
+        return Err(count_unsigned(app, request, name));
     }
     let unmatched = &app.hooks.unmatched;
     let Some(event) = stripe::event(&request.bytes) else { return Ok(acknowledge(unmatched)) };

@@ -44,6 +44,8 @@ use crate::route::{Head, HostRoute};
 use crate::serve::{Answer, Body, Created};
 use crate::{ahead, handler};
 
+/// The path that a mailed invitation leads to.
+pub const PATH: &str = "/invitation";
 /// How many invitations go with the commit that ends their inviter. Any beyond lead nowhere, and
 /// are removed at their end.
 const ENDED_MAX: u32 = 200;
@@ -227,14 +229,8 @@ pub async fn invite_member(
     for digest in invitation.digests() {
         txn.claim(&Invitation::claim(digest), &invitation.key()).await.map_err(stored::reading)?;
     }
-    let mailed = mail::invited::enqueue(
-        &app.adapters,
-        txn,
-        &invitation,
-        &mailed_token,
-        super::pages::invitation::PATH,
-    )
-    .await?;
+    let mailed =
+        mail::invited::enqueue(&app.adapters, txn, &invitation, &mailed_token, PATH).await?;
     let shown = InvitationItem::of(&invitation);
     let note = json!({"after": shown, "mail": mailed});
     let (accept_token, mail) = (Some(token.reveal().to_owned()), Some(mailed));
@@ -525,6 +521,7 @@ pub async fn accept(
         email: account.email.clone(),
         role: invitation.role,
         created_at: request.now,
+        decides_since: None,
     };
     stored::insert(txn, &member, "token").await?;
     remove(txn, &invitation).await?;

@@ -22,15 +22,13 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::projects;
 use super::shape::{Deleted, Name, Offset, Optional, check, present, refuse_faults};
+use super::{pins, projects};
 use crate::app::App;
 use crate::handler;
 use crate::request::HostRequest;
 use crate::route::HostRoute;
 use crate::serve::{Answer, Body, Created};
-
-pub mod pins;
 
 /// A primitive that is installed, as a kit can name it.
 #[derive(Clone, Debug)]

@@ -19,8 +19,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::kits::pins;
 use super::organization::{change_budget, is_agreed, may_open_room};
+use super::pins;
 use super::shape::{Deleted, Name, Offset, Optional, check, present, refuse_faults};
 use super::{auth, keys};
 use crate::app::App;

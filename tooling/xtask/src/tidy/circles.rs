@@ -40,9 +40,7 @@ pub(super) fn all(workspace: &Workspace, files: &Files) -> Vec<Circles> {
         Some(Circles {
             package: package.name.clone(),
             files: name(largest(&graph, |circle| circle.len() > 1)),
-            folders: name(largest(&rooms(&graph), |circle| {
-                circle.len() > 1 && circle.iter().any(|room| is_folder(&graph, room))
-            })),
+            folders: name(largest_of_folders(&graph)),
         })
     };
     workspace.packages.iter().filter_map(of).collect()
@@ -68,20 +66,33 @@ impl Circles {
     }
 }
 
-/// The same graph between what lies directly below `src/`: a folder is one with its file.
-fn rooms(graph: &Graph) -> Graph {
+/// The largest circle that a folder is in, among what lies directly below one folder.
+fn largest_of_folders(graph: &Graph) -> Vec<Module> {
+    let holders: BTreeSet<&[String]> =
+        graph.keys().flat_map(|file| (0..file.len()).map(|depth| &file[..depth])).collect();
+    let counts =
+        |circle: &[Module]| circle.len() > 1 && circle.iter().any(|room| is_folder(graph, room));
+    let found = holders.into_iter().map(|holder| largest(&rooms(graph, holder), counts));
+    found.max_by_key(Vec::len).unwrap_or_default()
+}
+
+/// The same graph between what lies directly below a folder: a folder there is one with its file.
+fn rooms(graph: &Graph, holder: &[String]) -> Graph {
+    let room = |file: &Module| {
+        (file.len() > holder.len() && file.starts_with(holder))
+            .then(|| file[..=holder.len()].to_vec())
+    };
     let mut rooms = Graph::new();
     for (file, imported) in graph {
-        let Some(room) = file.first() else { continue };
-        let others = imported.iter().filter_map(|other| other.first());
-        let others = others.filter(|other| *other != room).map(|other| vec![other.clone()]);
-        rooms.entry(vec![room.clone()]).or_default().extend(others);
+        let Some(own) = room(file) else { continue };
+        let others = imported.iter().filter_map(room).filter(|other| *other != own);
+        rooms.entry(own.clone()).or_default().extend(others);
     }
     rooms
 }
 
 fn is_folder(graph: &Graph, room: &[String]) -> bool {
-    graph.keys().any(|file| file.len() > 1 && file.starts_with(room))
+    graph.keys().any(|file| file.len() > room.len() && file.starts_with(room))
 }
 
 /// The largest circle that counts.
@@ -153,8 +164,17 @@ mod tests {
     #[test]
     fn folders_count_as_one_with_their_file() {
         let graph = graph(&[("a", &["a/x"]), ("a/x", &["b"]), ("b", &["a"]), ("c", &["a"])]);
-        assert_eq!(largest(&rooms(&graph), |_| true).concat(), ["a", "b"]);
+        assert_eq!(largest(&rooms(&graph, &[]), |_| true).concat(), ["a", "b"]);
+        assert_eq!(largest_of_folders(&graph).concat(), ["a", "b"]);
         assert!(is_folder(&graph, &["a".to_owned()]) && !is_folder(&graph, &["b".to_owned()]));
+    }
+
+    #[test]
+    fn folders_within_folders_are_held_to_the_same() {
+        let graph = graph(&[("r/a", &["r/p/x"]), ("r/p", &["r/p/x"]), ("r/p/x", &["r/a"])]);
+        let found: Vec<String> =
+            largest_of_folders(&graph).iter().map(|room| room.join("/")).collect();
+        assert_eq!(found, ["r/a", "r/p"]);
     }
 
     #[test]

@@ -13,12 +13,9 @@ use crate::html::{FORM, escape, page};
 use crate::reply::Reply;
 use crate::request::HostRequest;
 use crate::route::HostRoute;
-use crate::routes::invitations::{self, Acceptance, Offered};
+use crate::routes::invitations::{self, Acceptance, Offered, PATH};
 use crate::routes::links;
 use crate::serve::Params;
-
-/// The path that the link leads to.
-pub const PATH: &str = "/invitation";
 
 /// The rows of these pages.
 pub fn routes() -> Vec<HostRoute> {
