@@ -74,6 +74,29 @@ pub fn count(world: &World, what: &str) -> u64 {
     gauge(&world.operator(), &format!("charter_hook_calls_{what}"))
 }
 
+/// An address that calls a hook with a forged signature is soon refused, from there alone.
+fn slow_down_who_signs_wrongly(world: &World) {
+    let tenant = tenant_with_script(world);
+    let guesser = world.anonymous();
+    let hook = open(&tenant.client, "guessed", "standard-webhooks");
+    let other = open(&tenant.client, "other", "standard-webhooks");
+    let secret = format!("whsec_{}", "A".repeat(44));
+    let forged = Hook { id: hook.id.clone(), path: hook.path.clone(), secret };
+    let now = tenant.seconds();
+    let guess = |n: u32| call(&guesser, &forged, &format!("guess_{n}"), now, "{}");
+    for n in 0..60 {
+        guess(n).expect_error(401, "unauthorized");
+    }
+    let refused = (60..100).map(guess).find(|answer| answer.status == 429);
+    let refused = refused.expect("it guesses without end");
+    assert!(refused.header("retry-after").is_some(), "{refused}");
+    assert_eq!(refused.header("ratelimit-policy"), Some("\"unsigned-hook\";q=60;w=60"));
+    // The sender is elsewhere; who shares the guesser's address calls other hooks.
+    let sender = Client::from(world.server().address(), [127, 0, 0, 2]);
+    call(&sender, &hook, "msg_1", now, "{}").expect(200);
+    call(&guesser, &other, "msg_2", now, "{}").expect(200);
+}
+
 on_both! {
     fn a_call_that_is_signed_is_told_once(world: Builder::new().bare()) {
         let tenant = tenant_with_script(world);
@@ -102,6 +125,10 @@ on_both! {
         let large = "x".repeat((256 << 10) + 1);
         call(&outside, &hook, "msg_5", now, &large).expect_error(413, "payload_too_large");
         call(&outside, &hook, "msg_6", now, &large[..256 << 10]).expect(200);
+    }
+
+    fn who_signs_wrongly_is_slowed_down_and_who_signs_is_not(world: Builder::as_shipped().bare()) {
+        slow_down_who_signs_wrongly(world);
     }
 
     fn a_hook_is_its_documents_and_ends_with_it(world: Builder::new().bare()) {

@@ -34,8 +34,12 @@ impl Builder {
     /// Every primitive installed, nothing else configured but that this one client may register,
     /// invite and miss as often as it likes.
     pub fn new() -> Self {
-        const LIMITS: [&str; 3] =
-            ["REGISTRATIONS_PER_HOUR", "INVITATIONS_PER_HOUR", "UNKNOWN_HOOKS_PER_MINUTE"];
+        const LIMITS: [&str; 4] = [
+            "REGISTRATIONS_PER_HOUR",
+            "INVITATIONS_PER_HOUR",
+            "UNKNOWN_HOOKS_PER_MINUTE",
+            "UNSIGNED_HOOKS_PER_MINUTE",
+        ];
         let unlimited = LIMITS.map(|limit| (format!("CHARTER_AUTH_{limit}"), "0".to_owned()));
         Self { environment: unlimited.into(), ..Self::as_shipped() }
     }

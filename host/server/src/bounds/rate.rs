@@ -46,6 +46,8 @@ pub enum Kind {
     OneTimeSecret,
     /// Calls of inbound URLs that do not exist, from one client address.
     UnknownHook,
+    /// Calls of one inbound URL, from one client address, that are not signed as it asks.
+    UnsignedHook,
 }
 
 impl Kind {
@@ -64,6 +66,7 @@ impl Kind {
             Self::LinkAddress => "link-address",
             Self::OneTimeSecret => "one-time-secret",
             Self::UnknownHook => "unknown-hook",
+            Self::UnsignedHook => "unsigned-hook",
         }
     }
 }

@@ -1,6 +1,6 @@
 //! How often one client address may do what needs no credential, or costs others something:
 //! registering, signing in, asking for mails, inviting, presenting one-time secrets, calling
-//! inbound URLs that do not exist.
+//! inbound URLs that do not exist or without their signature.
 //!
 //! By a steady clock: setting a wall clock changes nothing. Nothing is counted for an e-mail
 //! address alone: whoever guesses somebody's password from elsewhere must not keep them out. An
@@ -86,6 +86,24 @@ impl Strangers {
         Attempt(vec![BucketGate::per_minute(Kind::UnknownHook, client(address), quota)])
     }
 
+    /// A call of this inbound URL that is not signed as it asks. Senders who share an address close
+    /// no other URL to each other.
+    pub fn unsigned_hook(&self, address: IpAddr, hook: &str) -> Attempt {
+        let (owner, quota) =
+            (format!("{} {hook}", client(address)), self.limits.unsigned_hooks_per_minute);
+        Attempt(vec![BucketGate::per_minute(Kind::UnsignedHook, owner, quota)])
+    }
+
+    /// Looks whether an attempt would be admitted; it counts nothing.
+    ///
+    /// # Errors
+    /// 429 where one of its buckets is empty.
+    pub fn look(&self, attempt: &Attempt, now: Instant) -> Result<(), Refusal> {
+        self.admit(attempt, now)?;
+        self.give_back(attempt);
+        Ok(())
+    }
+
     /// Counts an attempt.
     ///
     /// # Errors
@@ -112,6 +130,7 @@ fn hint(kind: Kind) -> &'static str {
         Kind::LinkAddress => "Too many links asked for from this client address.",
         Kind::OneTimeSecret => "Too many links that do not exist; wait before the next.",
         Kind::UnknownHook => "Too many calls of inbound URLs that do not exist.",
+        Kind::UnsignedHook => "Too many calls of this inbound URL without its signature.",
         _ => "Too many sign-ins for this address; wait before the next.",
     }
 }
@@ -200,15 +219,18 @@ mod tests {
     fn each_client_has_its_own_number_of_each_thing_and_is_told_when_to_come_back() {
         let (strangers, now) = (strangers(10), Instant::now());
         type Make = fn(&Strangers, IpAddr) -> Attempt;
-        let things: [(Make, u64); 4] = [
+        let things: [(Make, u64); 5] = [
             (Strangers::registration, 180),
             (Strangers::invitation, 36),
             (Strangers::unknown_hook, 1),
+            (|strangers, from| strangers.unsigned_hook(from, "h"), 1),
             (|strangers, from| strangers.link(from, "ann@example.com"), 6),
         ];
         for (make, wait_s) in things {
             let mine = make(&strangers, address("192.0.2.1"));
-            while strangers.admit(&mine, now).is_ok() {}
+            while strangers.look(&mine, now).is_ok() {
+                strangers.admit(&mine, now).expect("a look takes nothing");
+            }
             let refused = strangers.admit(&mine, now).unwrap_err();
             assert_eq!(refused.retry_after_seconds.map(u64::from), Some(wait_s));
             let other = make(&strangers, address("192.0.2.2"));

@@ -34,6 +34,9 @@ pub struct Auth {
     pub links_per_hour: u32,
     /// Calls of inbound URLs that do not exist, of one client address in a minute; 0: any number.
     pub unknown_hooks_per_minute: u32,
+    /// Calls of one inbound URL that are not signed as it asks, of one client address in a minute;
+    /// 0: any number.
+    pub unsigned_hooks_per_minute: u32,
     /// Password hashes computed at once; each takes 19 MiB.
     pub hashes_max: usize,
 }
@@ -80,6 +83,11 @@ impl Auth {
                 "unknown_hooks_per_minute",
                 60,
                 "calls of inbound URLs that do not exist, of one client address; 0: no limit",
+            ),
+            unsigned_hooks_per_minute: of.take(
+                "unsigned_hooks_per_minute",
+                60,
+                "wrongly signed calls of one inbound URL, of one client address; 0: no limit",
             ),
             hashes_max: of.within(
                 "hashes_max",
