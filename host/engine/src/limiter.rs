@@ -1,5 +1,5 @@
 //! The memory and table limits of one call, summed over all its memories and tables, and what the
-//! host holds for it beside them: what it read, wrote and was handed, and what just crosses.
+//! host holds for it beside them: what it read, wrote, told and was handed, and what just crosses.
 //!
 //! wasmtime's own limits count per memory, so a component with four of them would get four times as
 //! much. Counts against the process's and the tenant's bytes too, and remembers that a limit was

@@ -53,6 +53,8 @@ pub(crate) struct Work {
     pub(crate) now: Instant,
     /// Events and audit rows: committed with the documents, or without them when the guest refuses.
     pub(crate) facts: Vec<Fact>,
+    /// The bytes of these facts.
+    pub(crate) fact_bytes: usize,
     /// Leased groups that were looked at: an `again` also waits for what falls due in them.
     pub(crate) groups: Vec<(Reach, Space, String)>,
     /// How many takes were asked for so far: a take is known by its place in the request.
@@ -106,7 +108,13 @@ impl State {
 
     /// Makes room for a list that is about to be read for the guest: a page of it.
     pub(crate) fn make_room(&mut self) -> Result<(), Failure> {
-        match self.limiter.reserve(self.held_bytes().saturating_add(PAGE_BYTES_MAX)) {
+        self.make_room_beside(0)
+    }
+
+    /// The same, beside so many bytes that cross meanwhile.
+    pub(crate) fn make_room_beside(&mut self, crossing: usize) -> Result<(), Failure> {
+        let held = self.held_bytes().saturating_add(crossing);
+        match self.limiter.reserve(held.saturating_add(PAGE_BYTES_MAX)) {
             true => Ok(()),
             false => Err(crate::failure::too_much_held()),
         }
@@ -114,7 +122,7 @@ impl State {
 
     /// The bytes that the attempt holds until its commit.
     fn held_bytes(&self) -> usize {
-        self.work.as_ref().map_or(0, |work| work.txn.memory_bytes())
+        self.work.as_ref().map_or(0, |work| work.txn.memory_bytes() + work.fact_bytes)
     }
 
     /// Counts so many bytes that cross now, with all that the attempt holds, until the next such

@@ -20,15 +20,19 @@ const KIND_BYTES_MAX: usize = 64;
 const FACT_BYTES_MAX: usize = 64 << 10;
 
 impl Work {
+    /// Refuses one more fact of so many bytes where that is too much.
+    fn admit_fact(&self, bytes: usize) -> Result<(), Failure> {
+        if self.facts.len() < FACTS_MAX && bytes <= FACT_BYTES_MAX {
+            return Ok(());
+        }
+        let told = "too many events or audit rows, or one that is too large";
+        Err(failure("payload_too_large", told).into())
+    }
+
     fn tell(&mut self, fact: Fact) -> Result<(), Failure> {
         let bytes = fact.body.len() + fact.private.as_ref().map_or(0, String::len);
-        if self.facts.len() >= FACTS_MAX || bytes > FACT_BYTES_MAX {
-            return Err(failure(
-                "payload_too_large",
-                "too many events or audit rows, or one that is too large",
-            )
-            .into());
-        }
+        self.admit_fact(bytes)?;
+        self.fact_bytes += bytes;
         self.facts.push(fact);
         Ok(())
     }
@@ -99,10 +103,13 @@ pub(super) fn json(param: &str, text: &str) -> Result<Value, Failure> {
 
 impl Host for State {
     async fn emit(&mut self, name: String, payload: String) -> Result<(), Failure> {
+        self.hold(name.len() + payload.len())?;
         let work = self.work()?;
         if !work.component.manifest.events.iter().any(|event| event.name == name) {
             return Err(undeclared(format!("the manifest declares no event `{name}`")).into());
         }
+        // A text becomes many times as large as a value.
+        work.admit_fact(payload.len())?;
         let fact = work.event(&name, &json("payload", &payload)?)?;
         work.tell(fact)
     }
@@ -114,6 +121,7 @@ impl Host for State {
         entity_id: String,
         details: String,
     ) -> Result<(), Failure> {
+        self.hold(action.len() + entity_type.len() + entity_id.len() + details.len())?;
         let work = self.work()?;
         let manifest = &work.component.manifest;
         if !manifest.tells(&action) {
@@ -125,6 +133,7 @@ impl Host for State {
             let message = "`entity_type` must be a word in lower case";
             return Err(invalid("entity_type", message.to_owned()).into());
         }
+        work.admit_fact(details.len())?;
         let fact = work.row(&action, (&entity_type, &entity_id), &json("details", &details)?)?;
         work.tell(fact)
     }

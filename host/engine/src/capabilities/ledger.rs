@@ -267,6 +267,7 @@ impl Host for State {
         after: Option<String>,
         limit: u32,
     ) -> Result<(Vec<Entry>, Option<String>), Failure> {
+        self.make_room()?;
         let work = self.work()?;
         let key = work.account(&name)?;
         work.is_billers(&key)?;
@@ -286,6 +287,8 @@ impl Host for State {
         let mut found = page.entries;
         found.truncate(limit as usize);
         let next = found.last().filter(|_| page.full).map(|entry| entry.sequence.to_string());
+        self.hold(found.iter().map(|entry| entry.payload.len()).sum())?;
+        let work = self.work()?;
         let entries = found.into_iter().map(|entry| {
             let told: serde_json::Value = serde_json::from_str(&entry.payload).unwrap_or_default();
             let text = |member: &str| told[member].as_str().unwrap_or_default().to_owned();

@@ -23,6 +23,9 @@ impl Host for State {
         idempotency_key: Option<String>,
         scopes: Vec<(String, String)>,
     ) -> Result<Reply, Failure> {
+        let pairs = parameters.iter().chain(&scopes).flat_map(|(name, value)| [name, value]);
+        let texts = pairs.chain(&body).chain(&idempotency_key).chain([&operation]);
+        self.hold(texts.map(String::len).sum())?;
         let work = self.work()?;
         let host = work
             .shared

@@ -95,6 +95,21 @@ impl Work {
     }
 }
 
+impl State {
+    /// The kind and the value of a secret, held beside so many bytes that cross.
+    async fn read_secret(
+        &mut self,
+        name: &str,
+        crossing: usize,
+    ) -> Result<Option<(String, Zeroizing<Vec<u8>>)>, Failure> {
+        self.make_room_beside(crossing)?;
+        let found = self.work()?.unseal(name).await?;
+        let bytes = found.as_ref().map_or(0, |(_, value)| value.len());
+        self.hold(crossing.saturating_add(bytes))?;
+        Ok(found)
+    }
+}
+
 fn seal_failure(error: &charter_store::SealError) -> Failure {
     tracing::error!(%error, "a secret could not be sealed or opened");
     failure("internal_error", "the secret cannot be sealed or opened").into()
@@ -116,8 +131,7 @@ impl Host for State {
     }
 
     async fn get(&mut self, name: String) -> Result<Option<Vec<u8>>, Failure> {
-        let work = self.work()?;
-        match work.unseal(&name).await? {
+        match self.read_secret(&name, 0).await? {
             Some((kind, value)) if kind == "value" => Ok(Some(value.to_vec())),
             Some(_) => {
                 Err(failure("forbidden", "a signing key's private half is not handed out").into())
@@ -138,11 +152,15 @@ impl Host for State {
         let key = work.secret("any")?;
         let mut query = Query::all(&key.reach, &key.space).equal("primitive", &*own).limit(1_000);
         query.order = Order::Oldest;
-        let mut names = Vec::new();
+        let (mut names, mut bytes) = (Vec::<String>::new(), 0);
         while names.len() < NAMES_MAX {
-            let page = work.txn.find(&query).await.map_err(|error| unread(&error))?;
+            // Of rows with large values a page has fewer: it ends when its bytes are full.
+            self.make_room_beside(bytes)?;
+            let page = self.work()?.txn.find(&query).await.map_err(|error| unread(&error))?;
             let name = |id: &str| id.strip_prefix(&*own)?.strip_prefix('/').map(str::to_owned);
             names.extend(page.items.iter().filter_map(|(key, _)| name(&key.id)));
+            bytes = names.iter().map(String::len).sum();
+            self.hold(bytes)?;
             match page.next {
                 Some(next) => query.after = Some(next),
                 None => break,
@@ -165,8 +183,7 @@ impl Host for State {
     }
 
     async fn sign(&mut self, name: String, message: Vec<u8>) -> Result<Vec<u8>, Failure> {
-        let work = self.work()?;
-        let Some((kind, private)) = work.unseal(&name).await? else {
+        let Some((kind, private)) = self.read_secret(&name, message.len()).await? else {
             return Err(not_found("the key").into());
         };
         let private: Option<&[u8; 32]> = private.as_slice().try_into().ok();

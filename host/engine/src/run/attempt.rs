@@ -213,6 +213,7 @@ fn arm(setting: &Setting, txn: Txn, story: &Story) -> Store<State> {
         story: story.clone(),
         now: shared.clock.now(),
         facts: Vec::new(),
+        fact_bytes: 0,
         groups: Vec::new(),
         takes: 0,
         rates: 0,

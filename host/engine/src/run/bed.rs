@@ -253,6 +253,7 @@ impl Bed {
             story,
             now: self.shared.clock.now(),
             facts: Vec::new(),
+            fact_bytes: 0,
             groups: Vec::new(),
             takes: 0,
             rates: 0,

@@ -202,6 +202,7 @@ impl Work {
         for fact in self.facts.drain(..) {
             self.txn.fact(fact);
         }
+        self.fact_bytes = 0;
         permits::settle_so_far(
             &mut self.story.permits,
             &mut self.txn,

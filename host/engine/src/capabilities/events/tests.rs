@@ -4,6 +4,7 @@ use charter_kernel::unit::FactKind;
 use serde_json::json;
 
 use super::*;
+use crate::config::EngineConfig;
 use crate::run::bed::{Bed, long, shop, user};
 
 async fn audit(bed: &Bed, action: &str, kind: &str) -> Result<(), String> {
@@ -112,4 +113,38 @@ async fn a_fact_names_its_project_and_user_unless_all_is_the_organizations() {
     let (body, payload) = emitted(&bed).await;
     assert_eq!((&body["project"], &body["user"]), (&Value::Null, &Value::Null));
     assert_eq!(payload, Some(json!({ "n": 1 })));
+}
+
+/// Tells an event or an audit row of nearly as many bytes as one may have.
+async fn tell(guest: &mut State, is_event: bool) -> Result<(), Failure> {
+    let text = format!("\"{}\"", long(60 << 10));
+    match is_event {
+        true => guest.emit("shop.sold".into(), text).await,
+        false => guest.audit("shop.looked".into(), "card".into(), "1".into(), text).await,
+    }
+}
+
+#[tokio::test]
+async fn facts_of_one_request_are_its_own_memory_until_a_checkpoint() {
+    let config = EngineConfig { guest_memory_bytes_max: 1 << 20, ..EngineConfig::default() };
+    let bed = Bed::with(config).await;
+    for is_event in [true, false] {
+        let many = bed.by(user(3), async |guest| {
+            for _ in 0..100 {
+                tell(guest, is_event).await?;
+            }
+            Ok(())
+        });
+        assert_eq!(many.await, Err("payload_too_large:too_much_held".into()), "{is_event}");
+        let parts = bed.by(user(3), async |guest| {
+            for n in 1..=30 {
+                tell(guest, is_event).await?;
+                if n % 10 == 0 {
+                    guest.work()?.checkpoint().await?;
+                }
+            }
+            Ok(())
+        });
+        assert_eq!(parts.await, Ok(()), "{is_event}");
+    }
 }

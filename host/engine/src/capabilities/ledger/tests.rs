@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::call::Call;
 use crate::config::EngineConfig;
-use crate::run::bed::{Bed, handle, id, key, long, proposal, scope, shop, user};
+use crate::run::bed::{Bed, handle, id, key, long, proposal, scope, shop, user, word};
 
 /// One thing that a guest does with accounts.
 #[derive(Clone, Copy, Debug)]
@@ -372,4 +372,26 @@ async fn the_texts_of_one_requests_transfers_are_its_own_memory() {
     });
     assert_eq!(said.await, Err("payload_too_large:too_much_held".into()));
     assert_eq!(play(&bed, &user(3), &[Look("a")]).await, Ok(vec![0]));
+}
+
+#[tokio::test]
+async fn entries_that_a_guest_is_handed_are_the_calls_own_memory_and_end_when_a_page_is_full() {
+    let bed = Bed::new().await;
+    bed.desk.let_bill("shop");
+    play(&bed, &user(3), &[OpenSource("bank"), Open("a")]).await.unwrap();
+    for _ in 0..5 {
+        let pay = async |guest: &mut State| {
+            let (from, to) = ("bank".to_owned(), "a".to_owned());
+            guest.transfer(from, to, 1, long(1 << 20), String::new()).await
+        };
+        bed.by(user(3), pay).await.unwrap();
+    }
+    let page = async |after: Option<&str>, bytes: usize| {
+        let mut guest = bed.attempt_within(&user(3), bytes);
+        let page = guest.entries("a".into(), after.map(str::to_owned), PAGE_MAX).await;
+        page.map(|(entries, next)| (entries.len(), next)).map_err(|failure| word(&failure))
+    };
+    assert_eq!(page(None, 1 << 20).await, Err("payload_too_large:too_much_held".into()));
+    assert_eq!(page(None, 16 << 20).await, Ok((3, Some("3".into()))));
+    assert_eq!(page(Some("3"), 16 << 20).await, Ok((2, None)));
 }

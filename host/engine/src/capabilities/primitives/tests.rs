@@ -7,7 +7,7 @@ use charter_kernel::unit::{Guard, Key, Reach, Space};
 
 use super::*;
 use crate::call::Call;
-use crate::run::bed::{Bed, alone, handle, key, scope, user, word};
+use crate::run::bed::{Bed, alone, handle, key, long, scope, user, word};
 
 async fn nest(guest: &mut State, operation: &str, key: Option<&str>) -> Result<Reply, Failure> {
     let key = key.map(str::to_owned);
@@ -136,4 +136,24 @@ async fn a_list_of_tools_is_the_calls_own_memory() {
     };
     assert_eq!(tools(4).await, Err("payload_too_large:too_much_held".into()));
     assert_eq!(tools(1 << 20).await, Ok(r#"["other.echo"]"#.into()));
+}
+
+#[tokio::test]
+async fn what_another_is_asked_is_the_calls_own_memory() {
+    let bed = Bed::new().await;
+    for large in ["parameters", "body", "scopes"] {
+        let text = |of: &str| if of == large { long(100 << 10) } else { String::new() };
+        let pairs = |of: &str| vec![("a".to_owned(), text(of))];
+        let ask = async |bytes: usize| {
+            let mut guest = bed.attempt_within(&user(3), bytes);
+            let (operation, body) = ("other.echo".to_owned(), Some(text("body")));
+            let (parameters, scopes) = (pairs("parameters"), pairs("scopes"));
+            let said = guest.call(operation, parameters, body, None, scopes).await;
+            said.map(drop).map_err(|failure| word(&failure))
+        };
+        assert_eq!(ask(64 << 10).await, Err("payload_too_large:too_much_held".into()), "{large}");
+        assert!(keys(&bed).is_empty(), "it was not asked");
+        assert_eq!(ask(1 << 20).await, Ok(()), "{large}");
+        assert_eq!(keys(&bed).len(), 1);
+    }
 }

@@ -2,12 +2,13 @@
 
 use charter_kernel::role::Role;
 use charter_kernel::scope::{Actor, ActorKind, Principal, Scope};
+use charter_store::PAGE_BYTES_MAX;
 use ed25519_dalek::{Signature, VerifyingKey};
 
 use super::*;
 use crate::call::Call;
-use crate::config::EngineConfig;
-use crate::run::bed::{Bed, alone, handle, key, long, scope, shop, user};
+use crate::config::{AdmissionConfig, EngineConfig};
+use crate::run::bed::{Bed, alone, handle, key, long, scope, shop, user, word};
 
 async fn put(bed: &Bed, by: &Scope, name: &str, value: &[u8]) -> Result<(), String> {
     let (name, value) = (name.to_owned(), value.to_vec());
@@ -146,4 +147,43 @@ async fn secrets_of_one_request_are_its_own_memory() {
         Ok(())
     });
     assert_eq!(said.await, Err("payload_too_large:too_much_held".into()));
+}
+
+#[tokio::test]
+async fn what_a_guest_is_handed_of_secrets_is_the_calls_own_memory() {
+    let bed = Bed::new().await;
+    let filled = bed.by(user(3), async |guest| {
+        guest.put("large".into(), vec![7; VALUE_BYTES_MAX]).await?;
+        guest.generate("key".into(), "ed25519".into()).await?;
+        for n in 0..50 {
+            guest.put(format!("{n:0200}"), Vec::new()).await?;
+        }
+        Ok(())
+    });
+    filled.await.unwrap();
+    let read = async |way: &str, bytes: usize| {
+        let mut guest = bed.attempt_within(&user(3), bytes);
+        let read = match way {
+            "get" => guest.get("large".into()).await.map(drop),
+            "sign" => guest.sign("key".into(), vec![7; 64 << 10]).await.map(drop),
+            _ => guest.names().await.map(drop),
+        };
+        read.map_err(|failure| word(&failure))
+    };
+    // The row of the large one is read as well: its value counts beside it.
+    for (way, bytes) in [("get", 120 << 10), ("sign", 32 << 10), ("names", 4 << 10)] {
+        assert_eq!(read(way, bytes).await, Err("payload_too_large:too_much_held".into()), "{way}");
+        assert_eq!(read(way, 1 << 20).await, Ok(()), "{way}");
+    }
+}
+
+#[tokio::test]
+async fn secrets_are_read_where_there_is_room_for_a_page_of_them() {
+    let admission = AdmissionConfig { bytes_max: PAGE_BYTES_MAX, ..AdmissionConfig::default() };
+    let bed = Bed::with(EngineConfig { admission, ..EngineConfig::default() }).await;
+    put(&bed, &user(3), "a", b"x").await.unwrap();
+    let refused = Err("payload_too_large:too_much_held".to_owned());
+    assert_eq!(get(&bed, &user(3), "a").await.map(drop), refused);
+    let names = bed.by(user(3), async |guest| guest.names().await).await;
+    assert_eq!(names.map(drop), refused);
 }
