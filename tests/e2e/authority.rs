@@ -4,7 +4,8 @@
 //!
 //! Each request carries a query parameter that no operation knows. A request that is admitted is
 //! therefore refused as malformed before anything is done, and one that is not says why: so nothing
-//! is changed, and an answer tells exactly whether authority let the request pass.
+//! is changed, and an answer tells exactly whether authority let the request pass. What handlers
+//! ask themselves, of the things that ids name, is swept by `foreign`.
 
 use std::thread;
 
@@ -19,6 +20,7 @@ use bed::{Bed, Naming, Principal, namings};
 use matrix::{Expected, Listed, Matrix, NOBODY, Operation, expectation, operations};
 
 mod bed;
+mod foreign;
 mod matrix;
 
 /// The path with its parameters filled in: the user of the mount by what is named, all others by

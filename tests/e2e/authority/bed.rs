@@ -5,6 +5,7 @@ use charter_tests::tenant::{PASSWORD, id, unique};
 use charter_tests::{Client, Tenant, World};
 use serde_json::{Value, json};
 
+use super::matrix::NOBODY;
 use crate::accounts::browser;
 use crate::members::join;
 
@@ -28,6 +29,7 @@ impl Principal {
 }
 
 /// An organization with a second project and users in each, and a stranger's.
+#[derive(Clone)]
 pub struct Bed {
     pub tenant: Tenant,
     pub stranger: Tenant,
@@ -51,6 +53,14 @@ impl Bed {
         let revoked = tenant.user("revoked");
         let owner = browser(world, &tenant.email, PASSWORD).0;
         Self { tenant, stranger, other_project, user, other_user, revoked, user_elsewhere, owner }
+    }
+
+    /// The same as the stranger sees it: at home in its own organization, which has one user.
+    pub fn of_stranger(&self) -> Self {
+        let [other_user, revoked, user_elsewhere] = [(); 3].map(|()| NOBODY.to_owned());
+        let (tenant, stranger) = (self.stranger.clone(), self.tenant.clone());
+        let user = tenant.user.clone();
+        Self { tenant, stranger, user, other_user, revoked, user_elsewhere, ..self.clone() }
     }
 
     /// The project of one of the users.
@@ -104,8 +114,9 @@ impl Bed {
                 false => json!({ "user_id": user }),
             };
             let client = key(role, pins);
-            let (project, user) = (Some(project.to_owned()), Some(user.to_owned()));
-            Principal { project, user, ..principal("user", role, client) }
+            let mut by = principal("user", role, client);
+            by.name.push_str(if both { " and its project" } else { "" });
+            Principal { project: Some(project.to_owned()), user: Some(user.to_owned()), ..by }
         };
         let mut all = vec![principal("session", "owner", self.owner.clone())];
         // Nobody makes a key that owns.
@@ -119,10 +130,10 @@ impl Bed {
         let left = maker.post("/v1/auth/keys", &json!({ "name": unique("left") })).expect(201);
         let left = world.anonymous().bearer(left["key"].as_str().unwrap());
         self.owner.delete(&format!("/v1/organization/members/{account}")).expect(200);
+        all.push(of_user("developer", &self.user, here, true));
+        all.push(of_user("admin", &self.user_elsewhere, elsewhere, true));
         let mut sparse = vec![
             in_project("admin", elsewhere),
-            of_user("admin", &self.user_elsewhere, elsewhere, true),
-            of_user("developer", &self.user, here, true),
             of_user("admin", &self.revoked, here, false),
             Principal {
                 name: "a key whose maker has left".into(),
@@ -198,6 +209,14 @@ impl Naming {
     pub fn project(&self) -> Option<&str> {
         self.prefix.as_deref().or_else(|| self.header(BY_PROJECT))
     }
+
+    /// A path of the company mount where this names its subject.
+    pub fn mount(&self, path: &str) -> String {
+        let user = self.path_user.iter().map(|user| format!("/v1/users/{user}/"));
+        let project = self.prefix.iter().map(|project| format!("/v1/projects/{project}/"));
+        let below = |path: String, mount: String| path.replacen("/v1/", &mount, 1);
+        user.chain(project).fold(path.to_owned(), below)
+    }
 }
 
 const BY_USER: &str = "x-service-user-id";
@@ -270,5 +289,25 @@ fn of_both(bed: &Bed) -> Vec<Naming> {
             path_user: Some(bed.user.clone()),
             ..headers("own, header stranger", &[(BY_USER, &bed.stranger.user)])
         },
+    ]
+}
+
+/// The ways in which a user names itself and another one; of each its id and its project's.
+pub fn between(own: (&str, &str), other: (&str, &str)) -> Vec<Naming> {
+    let at = |project: &str, naming: Naming| Naming { prefix: Some(project.to_owned()), ..naming };
+    vec![
+        nobody(),
+        user("me", "me"),
+        user("own", own.0),
+        user("victim", other.0),
+        headers("header own", &[(BY_USER, own.0)]),
+        headers("header victim", &[(BY_USER, other.0)]),
+        headers("header own project", &[(BY_PROJECT, own.1)]),
+        headers("header victim's project", &[(BY_PROJECT, other.1)]),
+        headers("headers victim's project, victim", &[(BY_PROJECT, other.1), (BY_USER, other.0)]),
+        prefix("own prefix", own.1),
+        prefix("victim's prefix", other.1),
+        at(own.1, user("own prefix, own", own.0)),
+        at(other.1, user("victim's prefix, victim", other.0)),
     ]
 }

@@ -78,9 +78,16 @@ pub struct Operation {
     pub user_mount: bool,
     /// The host's own.
     pub is_hosts: bool,
+    /// The schema of its JSON body; null where it has none.
+    pub body: Value,
 }
 
 impl Operation {
+    /// Its id, the same at whatever mount it is described.
+    pub fn name(&self) -> &str {
+        self.id.strip_suffix(".user").filter(|_| self.user_mount).unwrap_or(&self.id)
+    }
+
     /// Whether it takes a credential of an organization.
     pub fn is_within(&self) -> bool {
         !OUTSIDE.contains(&self.class.as_str())
@@ -106,6 +113,7 @@ pub fn operations(world: &World, matrix: &Matrix) -> Result<Vec<Operation>, Vec<
                 admin_only: operation["x-role"] == "admin",
                 user_mount: path.starts_with("/v1/users/{user_id}/"),
                 is_hosts: operation["tags"][0] == "host",
+                body: operation["requestBody"]["content"]["application/json"]["schema"].clone(),
             });
         }
     }
@@ -152,8 +160,7 @@ impl Listed {
         let (mut faults, mut seen) = (Vec::new(), BTreeSet::new());
         for operation in described {
             // One operation has one line, at whatever mounts it is served.
-            let id = operation.id.strip_suffix(".user").filter(|_| operation.user_mount);
-            let id = id.unwrap_or(&operation.id);
+            let id = operation.name();
             let role = if operation.admin_only { "admin" } else { "-" };
             let (class, path) = (operation.class.as_str(), &operation.path);
             match self.0.get(id) {
