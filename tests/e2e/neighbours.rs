@@ -86,6 +86,7 @@ on_both! {
             .environment("CHARTER_JOBS_SCHEDULES_MAX", "2")
     ) {
         let [hog, neighbour] = scripted(world);
+        let hook = crate::hooks::open(&hog.client, "full", "none");
         let jobs = |many: usize| vec![json!({"enqueue": [{"sleep_ms": 7000}]}); many].into();
         let error = play(&hog.client, &jobs(13)).expect_error(429, "rate_limited");
         assert_eq!(error["reason"], "jobs_full", "{error}");
@@ -94,6 +95,9 @@ on_both! {
         // Of a request that was refused nothing waits; that the profile is new is told by a job too.
         until("all places are free", || play(&hog.client, &jobs(12)).status == 200);
         play(&hog.client, &jobs(1)).expect_error(429, "rate_limited");
+        // Nor do those wait that strangers cause; they come again.
+        let refused = world.anonymous().call("POST", &hook.path).bytes("news").send();
+        assert_eq!(refused.expect_error(429, "rate_limited")["reason"], "jobs_full");
         play(&neighbour.client, &jobs(1)).expect(200);
         let schedules = |keys: &[&str]| keys.iter().map(|key| json!({"every": "0 0 1 1 *", "key": key, "steps": []})).collect::<Value>();
         play(&hog.client, &schedules(&["a", "b"])).expect(200);

@@ -68,8 +68,8 @@ struct Count {
     rows: u64,
     /// The account's `committed` when it began: so many are surely among the rows, or have ended.
     start: CountStart,
-    /// More were refused by it.
-    is_full: bool,
+    /// The greatest limit by which it left no room; 0 where there is none.
+    full_at: u64,
     at: Instant,
 }
 
@@ -137,7 +137,7 @@ impl Account {
     fn ask(&mut self, max: u64) -> Verdict {
         if let Some(count) = &self.count {
             let (most, age) = (self.most(count), count.at.elapsed());
-            if count.is_full && age < NEAR_KNOWN {
+            if max <= count.full_at && age < NEAR_KNOWN {
                 return Verdict::Full;
             }
             let is_far = most.saturating_mul(ROOM_PARTS) <= max;
@@ -157,11 +157,13 @@ impl Account {
         self.counting = None;
         let mut count = match self.count.take() {
             Some(count) if count.start > start => count,
-            _ => Count { rows, start, is_full: false, at: Instant::now() },
+            _ => Count { rows, start, full_at: 0, at: Instant::now() },
         };
         let is_admitted = self.most(&count) < max;
         // The place of a removed schedule is free at once.
-        count.is_full = !is_admitted && kind == Kind::Job && count.rows >= QUICK_MAX;
+        if !is_admitted && kind == Kind::Job && count.rows >= QUICK_MAX {
+            count.full_at = count.full_at.max(max);
+        }
         self.count = Some(count);
         self.in_flight += u64::from(is_admitted);
         is_admitted
@@ -175,7 +177,8 @@ impl AttemptCount {
         own.or_insert_with_key(|name| Own { account: backlog.account(name), asked: 0 })
     }
 
-    /// Asks for one more, where an organization may have `max`.
+    /// Asks for one more, where an organization may have `max`. Who may have less of the same asks
+    /// with less.
     pub(crate) fn ask(&mut self, kind: Kind, organization: &str, max: u64) -> Verdict {
         let own = self.own(kind, organization);
         let verdict = lock(&own.account).ask(max);
@@ -315,6 +318,18 @@ mod tests {
             tokio::time::advance(NEAR_KNOWN).await;
             start(&mut attempt, kind, max);
         }
+    }
+
+    #[tokio::test]
+    async fn one_who_may_have_less_finds_no_room_where_others_do() {
+        tokio::time::pause();
+        let backlog = Arc::new(Backlog::default());
+        let mut attempt = backlog.attempt();
+        let first = start(&mut attempt, Kind::Job, 300);
+        assert!(!attempt.ask_by_count(Kind::Job, "a", (first, 300), 300));
+        assert_eq!(attempt.ask(Kind::Job, "a", 300), Verdict::Full);
+        assert_eq!(attempt.ask(Kind::Job, "a", 600), Verdict::Admitted);
+        assert_eq!(attempt.ask(Kind::Job, "a", 200), Verdict::Full);
     }
 
     #[test]

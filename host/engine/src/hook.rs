@@ -24,9 +24,6 @@ pub const SIGNAL: &str = "hook";
 /// The signal by which it hears of one whose caller waits for what it answers.
 pub const QUESTION: &str = "question";
 
-/// The signal by which it hears of what somebody has sent to a name that it holds.
-pub const NAME: &str = "name";
-
 /// The prefix in the name of a binding's scheme.
 const BINDING: &str = "binding:";
 /// The space of hooks' names.

@@ -34,6 +34,12 @@ pub const ENDED_GROUP: &str = "ended";
 /// hands them out.
 pub const PARKED_GROUP: &str = "parked";
 
+/// The signal by which a primitive hears of what somebody has sent to a name that it holds.
+pub const NAME: &str = "name";
+
+/// The end of the groups of what was sent to names.
+const SENT: &str = "/names";
+
 /// The indexed moment of the end, by which finished jobs are swept.
 pub const ENDED_AT: &str = "ended_at";
 
@@ -69,6 +75,11 @@ impl Owner {
         let organization = organization.unwrap_or_else(|| id("o"));
         Self { organization, project: id("p"), user, root: None }
     }
+}
+
+/// The primitive whose jobs are in groups of this kind.
+pub fn primitive_of(kind: &str) -> &str {
+    kind.strip_suffix(SENT).unwrap_or(kind)
 }
 
 fn is_zero(settled: &u32) -> bool {
@@ -110,9 +121,11 @@ impl JobRecord {
         self.settled = self.settled.max(attempt);
     }
 
-    /// The row's lease group while it waits or runs.
+    /// The row's lease group while it waits or runs. What others have sent to a name has one of its
+    /// own, so that it delays nothing else of the organization's.
     pub fn group(&self) -> String {
-        lease::group(&self.owner.organization, &self.primitive)
+        let group = lease::group(&self.owner.organization, &self.primitive);
+        if self.signal == NAME { group + SENT } else { group }
     }
 
     /// The row's index entries: what `GET /v1/jobs` asks by.
@@ -284,6 +297,10 @@ mod tests {
     fn a_job_that_ended_is_handed_out_no_more_and_frees_its_key() {
         let job = JobRecord { state: "succeeded".into(), ..record() };
         assert_eq!(job.group(), "o/shop");
+        let sent = JobRecord { signal: NAME.into(), ..record() };
+        let (organization, kind) = ("o", "shop/names");
+        assert_eq!(lease::organization_and_kind(&sent.group()), (organization, kind));
+        assert_eq!((primitive_of(kind), primitive_of("shop")), ("shop", "shop"));
         let draft = job.end(Some("u".into()), Instant(5)).unwrap();
         assert_eq!(draft.lease, Some((ENDED_GROUP.to_owned(), NEVER)));
         assert!(draft.unique.is_empty(), "its key is free for the next");

@@ -4,9 +4,11 @@
 use std::sync::Arc;
 
 use charter_adapters::Adapters;
+use charter_engine::job::jobs;
 use charter_engine::{Engine, Outcome};
 use charter_governance::Governance;
 use charter_kernel::id::OrganizationId;
+use charter_kernel::lease;
 use charter_kernel::time::Clock;
 use charter_registry::components::{Caller, Registry};
 use charter_registry::served::Served;
@@ -65,6 +67,13 @@ pub struct App {
 }
 
 impl App {
+    /// Whether as many of an organization's jobs wait as may. If nobody can tell, they do not.
+    pub async fn jobs_are_full(&self, organization: &str) -> bool {
+        let max = self.config.jobs.waiting_max;
+        let waiting = self.store.in_groups(&jobs(), &lease::groups_of(organization), max).await;
+        waiting.is_ok_and(|waiting| waiting >= max)
+    }
+
     /// Counts what became of a call, for the version that took it.
     pub async fn observe(
         &self,

@@ -4,6 +4,7 @@
 //! A guest sees the jobs of its own primitive and scope only.
 
 use charter_kernel::lease;
+use charter_kernel::limits::DEADLINE_MS_MAX;
 use charter_kernel::refusal::Failure as Refused;
 use charter_kernel::time::Instant;
 use charter_kernel::unit::{Claim, Draft, Key, Reach};
@@ -12,7 +13,7 @@ use crate::backlog::{Kind, Verdict};
 use crate::bindings::charter::primitive::jobs::{Host, Job, Schedule};
 use crate::bindings::charter::primitive::types::Failure;
 use crate::failure::{failure, invalid, not_found, unread, write_failure};
-use crate::job::{JobRecord, Owner, ScheduleRecord, UNIQUE_KEY, jobs, schedules};
+use crate::job::{JobRecord, NAME, Owner, ScheduleRecord, UNIQUE_KEY, jobs, schedules};
 use crate::state::{State, Work};
 
 /// Runs of one job.
@@ -21,6 +22,8 @@ const ATTEMPTS_MAX: u32 = 100;
 pub(super) const PAYLOAD_BYTES_MAX: usize = 256 << 10;
 /// Bytes of a job's name and key.
 const NAME_BYTES_MAX: usize = 200;
+/// One part in so many of the room for jobs is as much as others fill by what they send to names.
+const SENT_PART: u64 = 2;
 /// When one who has too many jobs that wait may try again.
 const RETRY_SECONDS: u32 = 30;
 
@@ -59,7 +62,7 @@ impl Work {
             asked: Some(scope.principal().hand_on()),
             key: job.key,
             attempts_max: job.attempts_max.clamp(1, ATTEMPTS_MAX),
-            deadline_ms: job.deadline_ms,
+            deadline_ms: job.deadline_ms.map(|ms| ms.min(DEADLINE_MS_MAX)),
             public: job.public,
             // A moment without a timestamp could be written and never read again.
             run_at: Instant(job.run_at.unwrap_or(self.now.0)).clamp(Instant(0), Instant::LAST),
@@ -69,18 +72,26 @@ impl Work {
     }
 
     /// Counts one more job that waits, or one more schedule, where the organization may have it.
-    async fn admit_to_backlog(&mut self, kind: Kind, organization: &str) -> Result<(), Failure> {
+    ///
+    /// What somebody else sends to it finds the last part of the room taken: that is for its own.
+    async fn admit_to_backlog(
+        &mut self,
+        kind: Kind,
+        organization: &str,
+        is_sent: bool,
+    ) -> Result<(), Failure> {
         let config = &self.shared.config;
-        let (space, max) = match kind {
+        let (space, all) = match kind {
             Kind::Job => (jobs(), config.jobs_waiting_max),
             Kind::Schedule => (schedules(), config.schedules_max),
         };
+        let max = if is_sent { all / SENT_PART } else { all };
         let is_admitted = match self.asked.ask(kind, organization, max) {
             Verdict::Admitted => true,
             Verdict::Full => false,
             Verdict::Unknown(start) => {
                 let groups = lease::groups_of(organization);
-                let counted = self.shared.store.in_groups(&space, &groups, max).await;
+                let counted = self.shared.store.in_groups(&space, &groups, all).await;
                 let counted = counted.map_err(|error| unread(&error))?;
                 self.asked.ask_by_count(kind, organization, (start, counted), max)
             }
@@ -106,7 +117,8 @@ impl Work {
 
     /// Writes a job's row; answers its id.
     pub(super) async fn put_job(&mut self, record: JobRecord) -> Result<String, Failure> {
-        self.admit_to_backlog(Kind::Job, &record.owner.organization).await?;
+        let is_sent = record.signal == NAME;
+        self.admit_to_backlog(Kind::Job, &record.owner.organization, is_sent).await?;
         let id = self.fresh_id()?;
         let reach = match (
             &record.owner.user,
@@ -228,7 +240,7 @@ impl Host for State {
         };
         let key = Key::new(&work.call.scope.narrowest(), &schedules(), work.unique(&record.key));
         if work.txn.get(&key).await.map_err(|error| unread(&error))?.is_none() {
-            work.admit_to_backlog(Kind::Schedule, &record.job.owner.organization).await?;
+            work.admit_to_backlog(Kind::Schedule, &record.job.owner.organization, false).await?;
         }
         let draft = Draft {
             user: record.job.owner.user.clone(),

@@ -8,8 +8,7 @@ use super::jobs::PAYLOAD_BYTES_MAX;
 use crate::bindings::charter::primitive::names::Host;
 use crate::bindings::charter::primitive::types::Failure;
 use crate::failure::{failure, invalid, unread};
-use crate::hook::NAME;
-use crate::job::{JobRecord, Owner};
+use crate::job::{JobRecord, NAME, Owner};
 use crate::state::{State, Work};
 
 /// Runs of a delivery.

@@ -6,8 +6,8 @@
 
 use std::sync::Arc;
 
-use charter_engine::hook::{NAME, QUESTION, SIGNAL};
-use charter_engine::job::{JobRecord, Owner};
+use charter_engine::hook::{QUESTION, SIGNAL};
+use charter_engine::job::{JobRecord, NAME, Owner};
 use charter_governance::lifecycle::{Change, is_told};
 use charter_kernel::id::UserId;
 use charter_kernel::refusal::{Code, Refusal};

@@ -43,7 +43,7 @@ async fn look(app: &Arc<App>, due: &mut Fair, running: &mut Running) -> Duration
     let live = app.registry.current();
     let looked = tokio::select! {
         () = app.draining.cancelled() => return Duration::ZERO,
-        looked = due.look(app, |primitive| live.primitive(primitive).is_some()) => looked,
+        looked = due.look(app, |kind| live.primitive(job::primitive_of(kind)).is_some()) => looked,
     };
     match looked {
         Ok(looked) => {

@@ -8,6 +8,7 @@ use charter_engine::job::JobRecord;
 use charter_engine::{Answer, Finish, Outcome};
 use charter_governance::approvals::{Job, Origin, Request, Run};
 use charter_governance::lifecycle::{self, is_told};
+use charter_kernel::limits::DEADLINE_MS_MAX;
 use charter_kernel::manifest::CallLength;
 use charter_kernel::refusal::Refusal;
 use charter_kernel::unit::{Guard, Key, Row, Taken, Unit, Write};
@@ -174,5 +175,7 @@ async fn react(
 }
 
 fn deadline_ms(app: &App, record: &JobRecord) -> u32 {
-    record.deadline_ms.unwrap_or(app.config.jobs.deadline_ms)
+    let default = app.config.jobs.deadline_ms;
+    // Earlier builds have written jobs that may run for weeks.
+    record.deadline_ms.unwrap_or(default).min(default.max(DEADLINE_MS_MAX))
 }

@@ -4,7 +4,6 @@
 use std::sync::Arc;
 
 use charter_engine::job::{ScheduleRecord, UNIQUE_KEY, jobs, schedules};
-use charter_kernel::lease;
 use charter_kernel::schedule::next_occurrence;
 use charter_kernel::time::Instant;
 use charter_kernel::unit::{Claim, Draft, Key, Rejection, Taken};
@@ -56,7 +55,7 @@ async fn fire(app: &App, taken: &Taken) {
     let now = app.clock.now();
     let next = next_occurrence(&record.cron, &record.time_zone, now).ok().flatten();
     let lane = record.job.owner.organization.clone();
-    let full = is_full(app, &lane).await;
+    let full = app.jobs_are_full(&lane).await;
     if full {
         tracing::warn!(
             organization = lane,
@@ -82,13 +81,6 @@ async fn fire(app: &App, taken: &Taken) {
             )
         }
     }
-}
-
-/// Whether as many of the organization's jobs wait as may. If nobody can tell, they do not.
-async fn is_full(app: &App, organization: &str) -> bool {
-    let max = app.config.jobs.waiting_max;
-    let waiting = app.store.in_groups(&jobs(), &lease::groups_of(organization), max).await;
-    waiting.is_ok_and(|waiting| waiting >= max)
 }
 
 /// The job of one occurrence, unless as many wait as may, and the schedule at its next one.

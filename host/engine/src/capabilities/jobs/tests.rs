@@ -60,14 +60,22 @@ async fn a_job_beyond_its_bounds_is_refused() {
 #[tokio::test]
 async fn what_a_guest_asks_of_a_job_is_brought_within_bounds() {
     let bed = Bed::new().await;
-    for (given, attempts, at) in [
-        (Job { attempts_max: 0, run_at: Some(i64::MIN), ..job("a") }, 1, Instant(0)),
-        (Job { attempts_max: 7, run_at: Some(5), ..job("a") }, 7, Instant(5)),
-        (Job { attempts_max: u32::MAX, run_at: Some(i64::MAX), ..job("a") }, 100, Instant::LAST),
+    let most = (Some(u32::MAX), Some(900_000));
+    for (given, attempts, at, (asked, deadline)) in [
+        (Job { attempts_max: 0, run_at: Some(i64::MIN), ..job("a") }, 1, Instant(0), (None, None)),
+        (Job { attempts_max: 7, run_at: Some(5), ..job("a") }, 7, Instant(5), (Some(7), Some(7))),
+        (
+            Job { attempts_max: u32::MAX, run_at: Some(i64::MAX), ..job("a") },
+            100,
+            Instant::LAST,
+            most,
+        ),
     ] {
+        let given = Job { deadline_ms: asked, ..given };
         let id = enqueue(&bed, &user(3), given).await.unwrap();
         let record = record(&bed, &user(3), &id).await.unwrap();
         assert_eq!((record.attempts_max, record.run_at), (attempts, at));
+        assert_eq!(record.deadline_ms, deadline);
     }
 }
 

@@ -1,12 +1,15 @@
 //! The rules of names, over a real store: who holds one, who releases it, and who is told.
 
+use charter_kernel::role::Role;
 use charter_kernel::scope::Scope;
 use charter_store::Query;
 
 use super::*;
 use crate::bindings::charter::primitive::documents::Host as _;
+use crate::bindings::charter::primitive::jobs::{Host as _, Job};
+use crate::config::EngineConfig;
 use crate::job::{JobRecord, jobs};
-use crate::run::bed::{Bed, long, shop, user};
+use crate::run::bed::{Bed, key, long, scope, shop, user};
 
 /// A note of a user's.
 async fn note(bed: &Bed, by: &Scope) -> String {
@@ -120,4 +123,41 @@ async fn what_is_sent_to_a_name_is_bounded_as_a_jobs_payload_is() {
     };
     assert_eq!(deliver(PAYLOAD_BYTES_MAX).await, Ok(true));
     assert_eq!(deliver(PAYLOAD_BYTES_MAX + 1).await, Err("payload_too_large".into()));
+}
+
+#[tokio::test]
+async fn what_others_send_to_a_name_leaves_its_holder_room_for_jobs_of_its_own() {
+    let config = EngineConfig { jobs_waiting_max: 6, ..EngineConfig::default() };
+    let bed = Bed::with(config).await;
+    let holder = user(3);
+    let mine = note(&bed, &holder).await;
+    claim(&bed, &holder, "a.test", &mine).await.unwrap();
+    let elsewhere = scope(key(Role::Developer), 9, Some(8), Some(7));
+    let deliver = async || {
+        let deliver = async |guest: &mut State| {
+            guest.deliver("domain".into(), "a.test".into(), "{}".into()).await
+        };
+        bed.by(elsewhere.clone(), deliver).await
+    };
+    let enqueue = async || {
+        let job = Job {
+            name: "own".into(),
+            payload: "{}".into(),
+            run_at: None,
+            key: None,
+            attempts_max: 1,
+            deadline_ms: None,
+            public: false,
+        };
+        bed.by(holder.clone(), async |guest| guest.enqueue(job).await).await
+    };
+    for _ in 0..3 {
+        assert_eq!(deliver().await, Ok(true));
+    }
+    let full = "rate_limited:jobs_full".to_owned();
+    assert_eq!(deliver().await, Err(full.clone()));
+    for _ in 0..3 {
+        assert!(enqueue().await.is_ok());
+    }
+    assert_eq!(enqueue().await, Err(full));
 }
