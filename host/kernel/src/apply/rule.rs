@@ -66,6 +66,7 @@ pub fn rule(refused: &Refused) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::meter::Count;
     use crate::unit::{Claim, Key, Reach, Space};
 
     #[test]
@@ -79,5 +80,35 @@ mod tests {
             ("duplicate_record", Some("isbn"))
         );
         assert_eq!(lost(Claim::name("domain#a", "example.org")).param, None);
+    }
+    #[test]
+    fn a_refusal_says_its_reason_and_what_it_takes() {
+        let key = Key::new(&Reach::user("u"), &Space::of("shelf", "books"), "a");
+        let of = |refused: Refused| {
+            let Failure { code, reason, details, hint, .. } = rule(&refused);
+            [Some(code), reason, details, hint].map(Option::unwrap_or_default)
+        };
+        let key = || key.clone();
+        for (refused, words) in [
+            (
+                Refused::Stale { key: key(), current: 7 },
+                ["version_conflict", "", r#"{"current_version":7}"#, ""],
+            ),
+            (
+                Refused::LeaseLost { key: key() },
+                ["state_conflict", "LEASE_LOST", "", "take it again"],
+            ),
+            (
+                Refused::Overdrawn { account: key(), available: 3 },
+                ["insufficient_credits", "OVERDRAWN", r#"{"available_micro_usd":3}"#, ""],
+            ),
+            (Refused::Frozen { key: key() }, ["state_conflict", "FROZEN", "", ""]),
+            (
+                Refused::OverCap { meter: key(), count: Count::default(), cap: 5 },
+                ["budget_exceeded", "", r#"{"cap_micro_usd":5}"#, ""],
+            ),
+        ] {
+            assert_eq!(of(refused.clone()), words, "{refused:?}");
+        }
     }
 }

@@ -241,6 +241,12 @@ fn a_class_says_whose_it_is_and_whether_it_is_asked_again() {
 }
 
 #[test]
+fn the_secret_of_a_profile_is_what_no_kept_answer_shows() {
+    let showing: Vec<Class> = Class::ALL.into_iter().filter(|class| class.shows_secret()).collect();
+    assert_eq!(showing, [Class::ProfileSecret]);
+}
+
+#[test]
 fn it_takes_the_power_to_change_whatever_reads_and_to_move_money_whatever_runs() {
     for role in Role::ALL {
         let by_key = scope(principal("key", role), Subject::Path);
