@@ -67,6 +67,35 @@ fn a_key_revoked_on_one_does_nothing_on_the_other_from_the_next_request_on() {
 }
 
 #[test]
+fn of_two_rotations_by_one_operators_token_one_is_made_and_ends_it_everywhere() {
+    let mut world = Builder::new().bare().start(Database::Postgresql);
+    // A token that the configuration gives is changed there.
+    world.options().environment.retain(|(name, _)| name != "CHARTER_OPERATOR_TOKEN");
+    world.stop();
+    world.start();
+    let (second, _folder) = world.replica();
+    let rotate = |client: &Client| client.call("POST", "/v1/operator/token/rotate").send();
+    let mut here = world.operator();
+    for _ in 0..5 {
+        let there = here.at(second.address());
+        let mut answers = std::thread::scope(|scope| {
+            let other = scope.spawn(|| rotate(&there));
+            [rotate(&here), other.join().unwrap()]
+        });
+        answers.sort_by_key(|answer| answer.status);
+        answers[1].expect_error(401, "unauthorized");
+        for former in [&here, &there] {
+            former.get("/v1/operator/components").expect_error(401, "unauthorized");
+            rotate(former).expect_error(401, "unauthorized");
+        }
+        let renewed = here.bearer(answers[0].expect(200)["token"].as_str().unwrap());
+        renewed.at(second.address()).get("/v1/operator/components").expect(200);
+        renewed.get("/v1/operator/components").expect(200);
+        here = renewed;
+    }
+}
+
+#[test]
 fn a_user_revoked_on_one_changes_nothing_on_the_other_from_the_next_request_on() {
     let (here, there) = pair().register();
     let user = here.user("agent");

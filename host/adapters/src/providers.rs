@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use charter_kernel::scope::Scope;
-use charter_kernel::unit::Fact;
 use charter_store::Store;
+use charter_tenancy::operator::Act;
 use charter_tenancy::secret::Secret;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -284,10 +284,10 @@ impl Providers {
         &self,
         name: &str,
         input: BindingInput,
-        row: Fact,
+        act: Act,
     ) -> Result<Arc<Binding>, BindingFault> {
         let whose = input.scope.clone();
-        record::set(&self.store, name, input, row).await?;
+        record::set(&self.store, name, input, act).await?;
         self.refresh().await?;
         self.get(name, &whose).ok_or(BindingFault::Lost)
     }
@@ -296,8 +296,8 @@ impl Providers {
     ///
     /// # Errors
     /// When the store does not take it.
-    pub async fn remove(&self, name: &str, whose: &Whose, row: Fact) -> Result<bool, BindingFault> {
-        let removed = record::remove(&self.store, name, whose, row).await?;
+    pub async fn remove(&self, name: &str, whose: &Whose, act: Act) -> Result<bool, BindingFault> {
+        let removed = record::remove(&self.store, name, whose, act).await?;
         self.refresh().await?;
         Ok(removed)
     }

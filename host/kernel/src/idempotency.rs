@@ -8,6 +8,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::hex::hex;
 use crate::limits::IDEMPOTENCY_KEY_CHARS_MAX;
+use crate::scope::Level;
 use crate::time::Instant;
 
 mod lineage;
@@ -150,6 +151,10 @@ pub struct Record {
     /// The job whose result is the answer: the kept one says only that it was accepted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub job: Option<String>,
+    /// Whom the request was about. Absent where it was of no organization, and in records of builds
+    /// that did not note it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub level: Option<Level>,
     /// The run that owns the record: every later commit of the request checks it.
     #[serde(default)]
     pub owner: String,
@@ -199,9 +204,16 @@ impl Record {
             body: String::new(),
             approval: None,
             job: None,
+            level: None,
             owner,
             expires_at,
         }
+    }
+
+    /// Whether it may be of a request at this level: who names the default profile asks for another
+    /// thing than who names nobody.
+    pub fn is_at(&self, level: Option<Level>) -> bool {
+        self.level.is_none() || self.level == level
     }
 }
 
@@ -279,6 +291,20 @@ mod tests {
         ];
         assert_eq!(ids.iter().collect::<std::collections::BTreeSet<_>>().len(), ids.len());
         assert_eq!(ids[0].len(), 64);
+    }
+
+    #[test]
+    fn a_record_is_of_who_named_the_same() {
+        let mut record = Record::begin(&[0; 32], "run".into(), Instant(1));
+        let earlier = serde_json::to_string(&record).unwrap();
+        assert!(!earlier.contains("level"), "{earlier}");
+        assert!(record.is_at(Some(Level::User)) && record.is_at(None), "of an earlier build");
+        record.level = Some(Level::Organization);
+        record = serde_json::from_str(&serde_json::to_string(&record).unwrap()).unwrap();
+        assert!(record.is_at(Some(Level::Organization)));
+        for other in [Some(Level::User), Some(Level::Project), None] {
+            assert!(!record.is_at(other), "{other:?}");
+        }
     }
 
     #[test]

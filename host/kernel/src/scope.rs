@@ -169,7 +169,8 @@ impl Naming {
 }
 
 /// How much of an organization a request is about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Level {
     /// One tenant user, who was named or to whom the credential is pinned.
     User,
@@ -347,6 +348,13 @@ impl Scope {
             role => role,
         }
     }
+    /// The same where the organization has come to ask for a person's session since: a scope that
+    /// was proven is cut, and never widened.
+    #[must_use]
+    pub fn cut_to_session(mut self, only: bool) -> Self {
+        self.by_session_only |= only;
+        self
+    }
     /// How much of the organization the request is about. The default profile that nobody named
     /// narrows nothing.
     pub fn level(&self) -> Level {
@@ -488,6 +496,14 @@ mod tests {
             assert_eq!((scope.role(), scope.loosens_by_session()), (Some(Role::Admin), only));
         }
         assert_eq!(in_organization(key()).loosens_by_session(true).scope().power(), None);
+    }
+
+    #[test]
+    fn a_scope_that_was_proven_is_cut_to_sessions_and_never_widened() {
+        for (then, now) in [(false, false), (false, true), (true, false), (true, true)] {
+            let scope = in_organization(key()).loosens_by_session(then).scope();
+            assert_eq!(scope.cut_to_session(now).loosens_by_session(), then || now, "{then} {now}");
+        }
     }
 
     #[test]

@@ -32,7 +32,7 @@ mod resident;
 pub mod signature;
 pub mod watch;
 
-pub use activate::{Activated, StepRow};
+pub use activate::{Activated, StepAct};
 pub use breaker::Caller;
 pub use fault::{LifeCycleError, StoreFault};
 pub use install::{Installed, Upload};

@@ -85,7 +85,7 @@ impl HostRequest {
     /// As [`HostRequest::place`].
     pub fn audit_organization(&self) -> Result<&str, Refusal> {
         match self.identity {
-            Identity::Operator => Ok(""),
+            Identity::Operator { .. } => Ok(""),
             _ => Ok(self.place()?.organization().id.as_str()),
         }
     }

@@ -19,14 +19,18 @@ pub enum Identity {
     /// A signed-in person.
     Session(Arc<SessionRecord>),
     /// The deployment's operator.
-    Operator,
+    Operator {
+        /// The version of the token, for [`crate::operator::guard`]; none where a provider proved
+        /// itself by the secret that the deployment shares with it.
+        token: Option<u64>,
+    },
 }
 
 impl Identity {
     /// The principal and its organization, where the credential is of one.
     pub fn principal(&self) -> Option<(Principal, &OrganizationId)> {
         match self {
-            Self::Anonymous | Self::Operator => None,
+            Self::Anonymous | Self::Operator { .. } => None,
             Self::Key(key) => Some((key.principal(), &key.organization)),
             Self::Session(session) => Some((session.principal(), &session.organization)),
         }
@@ -37,7 +41,7 @@ impl Identity {
         match self {
             Self::Key(key) => Some(key.role),
             Self::Session(session) => Some(session.membership.role),
-            Self::Anonymous | Self::Operator => None,
+            Self::Anonymous | Self::Operator { .. } => None,
         }
     }
 
@@ -46,7 +50,7 @@ impl Identity {
         match self {
             Self::Key(key) => ("key".into(), key.id.to_string()),
             Self::Session(session) => ("account".into(), session.account.to_string()),
-            Self::Operator => ("operator".into(), "operator".into()),
+            Self::Operator { .. } => ("operator".into(), "operator".into()),
             Self::Anonymous => ("anonymous".into(), String::new()),
         }
     }

@@ -1,17 +1,20 @@
 //! The operator's token: made or given at start, kept as a hash, compared in constant time.
 //!
-//! Knows nothing of HTTP. The token itself is shown once, by whoever made it, and never again.
+//! Knows nothing of HTTP. The token itself is shown once, by whoever made it, and never again. Each
+//! change that a token was admitted to requires at its commit that the token is the same still, so
+//! that one which was replaced does nothing more on any replica.
 
-use std::sync::{Arc, RwLock};
+use std::sync::{Arc, PoisonError, RwLock};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use charter_kernel::unit::{Draft, Fact, Key, Reach, Space};
-use charter_store::Store;
+use charter_kernel::unit::{Draft, Fact, Guard, Key, Reach, Space};
+use charter_store::{Store, Txn};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
+use crate::records::require_version;
 use crate::secret::Secret;
 
 /// The beginning of each token, so that a secret scanner finds one that leaked.
@@ -29,11 +32,43 @@ struct Record {
     hash: String,
 }
 
+/// The token as its row keeps it.
+#[derive(Clone, Copy)]
+struct Kept {
+    hash: [u8; 32],
+    /// The version of the row.
+    version: u64,
+}
+
+/// An act of the operator's that commits on its own: its audit row, and what must still hold then.
+#[derive(Clone, Debug)]
+pub struct Act {
+    /// The audit row.
+    pub row: Fact,
+    /// The guards of the credential; none where who acts has no token, but the database itself.
+    pub guards: Vec<Guard>,
+}
+
+impl Act {
+    /// Adds both to the commit of what is done.
+    pub fn join(self, txn: &mut Txn) {
+        self.guards.into_iter().for_each(|guard| txn.guard(guard));
+        txn.fact(self.row);
+    }
+}
+
+impl From<Fact> for Act {
+    fn from(row: Fact) -> Self {
+        Self { row, guards: Vec::new() }
+    }
+}
+
 /// The check that guards the operator's routes. Cheap to clone.
 #[derive(Clone)]
 pub struct Operator {
     store: Store,
-    hash: Arc<RwLock<[u8; 32]>>,
+    /// As it was read last.
+    kept: Arc<RwLock<Kept>>,
 }
 
 impl Operator {
@@ -48,57 +83,76 @@ impl Operator {
     ) -> anyhow::Result<(Self, Option<Secret>)> {
         if let Some(given) = given {
             let hash = digest(given.reveal());
-            if read_hash(&store).await? != Some(hash) {
-                keep(&store, hash, None).await?;
+            let kept = match read(&store).await? {
+                Some(kept) if kept.hash == hash => kept,
+                _ => keep(&store, hash).await?,
+            };
+            return Ok((Self::with(store, kept), None));
+        }
+        if let Some(kept) = read(&store).await? {
+            return Ok((Self::with(store, kept), None));
+        }
+        let token = new_token()?;
+        let kept = keep(&store, digest(token.reveal())).await?;
+        Ok((Self::with(store, kept), Some(token)))
+    }
+
+    fn with(store: Store, kept: Kept) -> Self {
+        Self { store, kept: Arc::new(RwLock::new(kept)) }
+    }
+
+    /// The version of the token, for [`guard`], where this is it by the database's word; as long as
+    /// that cannot be read, by what was read last. Compares in the same time whatever was
+    /// presented.
+    pub async fn admit(&self, presented: &str) -> Option<u64> {
+        let kept = match read(&self.store).await {
+            Ok(kept) => kept.inspect(|kept| self.note(*kept))?,
+            Err(error) => {
+                tracing::warn!(
+                    error = %format!("{error:#}"),
+                    "the operator's token cannot be read: the one that was read last counts"
+                );
+                *self.kept.read().unwrap_or_else(PoisonError::into_inner)
             }
-            return Ok((Self::with(store, hash), None));
-        }
-        if let Some(hash) = read_hash(&store).await? {
-            return Ok((Self::with(store, hash), None));
-        }
-        let token = new_token()?;
-        let hash = digest(token.reveal());
-        keep(&store, hash, None).await?;
-        Ok((Self::with(store, hash), Some(token)))
+        };
+        bool::from(digest(presented).ct_eq(&kept.hash)).then_some(kept.version)
     }
 
-    fn with(store: Store, hash: [u8; 32]) -> Self {
-        Self { store, hash: Arc::new(RwLock::new(hash)) }
-    }
-
-    /// Whether this is the token. Takes the same time whatever was presented.
-    pub fn admits(&self, presented: &str) -> bool {
-        let hash = *self.hash.read().unwrap_or_else(std::sync::PoisonError::into_inner);
-        digest(presented).ct_eq(&hash).into()
-    }
-
-    /// Replaces the token, in one commit with the audit row of that; the old one ends with the next
-    /// request, on other replicas within a second.
-    ///
-    /// # Errors
-    /// When the store cannot be written.
-    pub async fn rotate(&self, row: Fact) -> anyhow::Result<Secret> {
-        let token = new_token()?;
-        let hash = digest(token.reveal());
-        keep(&self.store, hash, Some(row)).await?;
-        self.set(hash);
-        Ok(token)
-    }
-
-    /// Reads what another replica or the command line has kept since.
+    /// Reads what another replica or the command line has kept since, for when the database cannot
+    /// be read.
     ///
     /// # Errors
     /// When the store cannot be read.
     pub async fn refresh(&self) -> anyhow::Result<()> {
-        if let Some(hash) = read_hash(&self.store).await? {
-            self.set(hash);
+        if let Some(kept) = read(&self.store).await? {
+            self.note(kept);
         }
         Ok(())
     }
 
-    fn set(&self, hash: [u8; 32]) {
-        *self.hash.write().unwrap_or_else(std::sync::PoisonError::into_inner) = hash;
+    /// Remembers what was read, unless something later was.
+    fn note(&self, read: Kept) {
+        let mut kept = self.kept.write().unwrap_or_else(PoisonError::into_inner);
+        if read.version >= kept.version {
+            *kept = read;
+        }
     }
+}
+
+/// Replaces the token in this commit; the old one ends with it on every replica.
+///
+/// # Errors
+/// When the store cannot be read, or the operating system has no randomness.
+pub async fn rotate(txn: &mut Txn) -> anyhow::Result<Secret> {
+    let token = new_token()?;
+    put(txn, digest(token.reveal())).await?;
+    Ok(token)
+}
+
+/// Requires that the token is the one that was admitted, by the version that [`Operator::admit`]
+/// answers.
+pub fn guard(version: u64) -> Guard {
+    require_version(key(), version)
 }
 
 /// Whether a given token has 128 bits: long enough, and not one character over and over.
@@ -125,20 +179,24 @@ fn key() -> Key {
     Key::new(&Reach::deployment(), &Space::host("operator"), "token")
 }
 
-async fn read_hash(store: &Store) -> anyhow::Result<Option<[u8; 32]>> {
+async fn read(store: &Store) -> anyhow::Result<Option<Kept>> {
     let Some(row) = store.begin("").get_relaxed(&key()).await? else { return Ok(None) };
     let record: Record = serde_json::from_str(&row.body)?;
     let bytes = URL_SAFE_NO_PAD.decode(record.hash)?;
-    Ok(bytes.try_into().ok())
+    Ok(bytes.try_into().ok().map(|hash| Kept { hash, version: row.version }))
 }
 
-async fn keep(store: &Store, hash: [u8; 32], row: Option<Fact>) -> anyhow::Result<()> {
-    let body = serde_json::to_string(&Record { hash: URL_SAFE_NO_PAD.encode(hash) })?;
+async fn keep(store: &Store, hash: [u8; 32]) -> anyhow::Result<Kept> {
     let mut txn = store.begin("");
-    txn.put(key(), Draft { body, ..Draft::default() }).await?;
-    row.into_iter().for_each(|row| txn.fact(row));
+    let version = put(&mut txn, hash).await?;
     txn.commit().await?;
-    Ok(())
+    Ok(Kept { hash, version })
+}
+
+/// Writes the row, and answers its version.
+async fn put(txn: &mut Txn, hash: [u8; 32]) -> anyhow::Result<u64> {
+    let body = serde_json::to_string(&Record { hash: URL_SAFE_NO_PAD.encode(hash) })?;
+    Ok(txn.put(key(), Draft { body, ..Draft::default() }).await?.version)
 }
 
 #[cfg(test)]

@@ -128,6 +128,7 @@ impl Place {
     pub fn of_organization(&self) -> Self {
         let principal = self.scope.principal().clone();
         let scope = proof_in(principal, &self.organization).scope();
+        let scope = scope.cut_to_session(self.scope.loosens_by_session());
         Self { scope, user: None, kit: None, ..self.clone() }
     }
 }
@@ -161,8 +162,13 @@ impl Party {
 
 /// The proof of a principal in an organization.
 fn proof_in(principal: Principal, organization: &OrganizationRecord) -> Proof {
-    let session_only = organization.loosening == Loosening::Session;
+    let session_only = asks_for_session(organization);
     Proof::of(principal).organization(organization.id.clone()).loosens_by_session(session_only)
+}
+
+/// Whether only a person's session loosens something in an organization.
+fn asks_for_session(organization: &OrganizationRecord) -> bool {
+    organization.loosening == Loosening::Session
 }
 
 /// The scope of the deployment's own calls: no organization, no tenant data.
@@ -196,7 +202,8 @@ impl Directory {
         Ok(Place { scope: proof.scope(), organization, project, user, kit })
     }
 
-    /// The records of a scope that was proven before, as they are now.
+    /// The records of a scope that was proven before, as they are now. Where the organization asks
+    /// for a person's session by now, the scope does too.
     ///
     /// # Errors
     /// 404 where one of them is gone since.
@@ -235,7 +242,9 @@ impl Directory {
             Some(project) => self.kit_of(project, user.as_deref()).await?,
             None => None,
         };
-        Ok(Party { scope: scope.clone(), organization, project, user, kit })
+        let session_only = organization.as_deref().is_some_and(asks_for_session);
+        let scope = scope.clone().cut_to_session(session_only);
+        Ok(Party { scope, organization, project, user, kit })
     }
 
     /// Places work that runs later, by who does it and whose it is: that of a user is this

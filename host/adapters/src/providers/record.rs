@@ -2,8 +2,9 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use charter_kernel::unit::{Fact, Key, Reach};
+use charter_kernel::unit::{Key, Reach};
 use charter_store::{CommitError, ReadError, SealError, Store, TransactError, Txn, WriteError};
+use charter_tenancy::operator::Act;
 use charter_tenancy::records::{Record, Unreadable};
 use charter_tenancy::secret::Secret;
 use charter_tenancy::stored;
@@ -207,7 +208,7 @@ pub(super) async fn set(
     store: &Store,
     name: &str,
     input: BindingInput,
-    row: Fact,
+    act: Act,
 ) -> Result<(), BindingFault> {
     let calling = calling_context(name, &input.scope);
     let fresh = seal(store, &context(name, &input.scope), input.credential).await?;
@@ -249,7 +250,7 @@ pub(super) async fn set(
             options: options.clone(),
         };
         txn.put(key.clone(), stored.draft()?).await.map_err(write_fault)?;
-        txn.fact(row.clone());
+        act.clone().join(txn);
         Ok(())
     });
     set.await.map_err(TransactError::flatten)
@@ -277,13 +278,13 @@ pub(super) async fn remove(
     store: &Store,
     name: &str,
     whose: &Whose,
-    row: Fact,
+    act: Act,
 ) -> Result<bool, BindingFault> {
     let key = Stored::address(name, whose);
     let removed = store.transact("", async |txn: &mut Txn| {
         let removed = txn.remove(&key, None).await.map_err(write_fault)?;
         if removed {
-            txn.fact(row.clone());
+            act.clone().join(txn);
         }
         Ok::<_, BindingFault>(removed)
     });
@@ -305,6 +306,7 @@ mod tests {
     use charter_kernel::time::{Clock, Instant};
     use charter_kernel::unit::FactKind;
     use charter_store::{StoreConfig, audit_fact};
+    use charter_tenancy::operator::{self, Operator};
 
     use super::*;
 
@@ -327,8 +329,8 @@ mod tests {
         (Store::open(config).await.unwrap(), folder)
     }
 
-    fn row(action: &str) -> Fact {
-        audit_fact(&AuditRow { action, ..AuditRow::default() }).unwrap()
+    fn row(action: &str) -> Act {
+        audit_fact(&AuditRow { action, ..AuditRow::default() }).unwrap().into()
     }
 
     fn input(url: &str) -> BindingInput {
@@ -376,6 +378,24 @@ mod tests {
         set(&store, "engine", input(HERE), row("put")).await.unwrap();
         set(&store, "engine", input("https://b.example.com"), row("")).await.unwrap_err();
         remove(&store, "engine", &Whose::Deployment, row("")).await.unwrap_err();
+        assert_eq!(state(&store).await, (vec![HERE.into()], vec!["put".into()]));
+        store.close().await;
+        let _ = std::fs::remove_dir_all(&folder);
+    }
+
+    #[tokio::test]
+    async fn no_binding_changes_by_a_token_that_was_replaced() {
+        const HERE: &str = "https://a.example.com";
+        let (store, folder) = store("tokens").await;
+        let (operator, token) = Operator::open(store.clone(), None).await.unwrap();
+        let version = operator.admit(token.unwrap().reveal()).await.unwrap();
+        let act = |action: &str| Act { guards: vec![operator::guard(version)], ..row(action) };
+        set(&store, "engine", input(HERE), act("put")).await.unwrap();
+        let mut txn = store.begin("");
+        operator::rotate(&mut txn).await.unwrap();
+        txn.commit().await.unwrap();
+        set(&store, "other", input(HERE), act("put")).await.unwrap_err();
+        remove(&store, "engine", &Whose::Deployment, act("delete")).await.unwrap_err();
         assert_eq!(state(&store).await, (vec![HERE.into()], vec!["put".into()]));
         store.close().await;
         let _ = std::fs::remove_dir_all(&folder);

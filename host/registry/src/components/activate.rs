@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use charter_kernel::time::Instant;
 use charter_kernel::unit::{Fact, Reach};
 use charter_store::{Query, TransactError, Txn};
+use charter_tenancy::operator::Act;
 use charter_tenancy::records::Record;
 use charter_tenancy::records::pin::{PINNED, Pin};
 use serde_json::json;
@@ -28,9 +29,9 @@ pub struct Activated {
     pub changed: bool,
 }
 
-/// Makes the audit row of a step, for the commit that takes it: of which version, and whether the
-/// step changes anything. None where whoever takes it leaves none.
-pub type StepRow<'a> = &'a (dyn Fn(&Version, bool) -> Option<Fact> + Sync);
+/// Makes the act of a step, for the commit that takes it: of which version, and whether the step
+/// changes anything. None where whoever takes it leaves no row and needs no credential.
+pub type StepAct<'a> = &'a (dyn Fn(&Version, bool) -> Option<Act> + Sync);
 
 /// The direction of a step.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -51,7 +52,7 @@ impl Registry {
         digest: &str,
         by: &str,
         consent: &Consent,
-        row: StepRow<'_>,
+        act: StepAct<'_>,
     ) -> Result<Activated, LifeCycleError> {
         let _one = self.inner.stepping.lock().await;
         self.refresh().await?;
@@ -76,7 +77,7 @@ impl Registry {
                 .clone();
             usable(&version)?;
             require_consent(&inventory, &version, consent)?;
-            swap(txn, &inventory, version, (Step::Forward, by, self.now()), row).await
+            swap(txn, &inventory, version, (Step::Forward, by, self.now()), act).await
         });
         let activated = step.await.map_err(TransactError::flatten)?;
         self.refresh().await?;
@@ -100,12 +101,12 @@ impl Registry {
         name: &str,
         from: Option<&str>,
         by: &str,
-        row: StepRow<'_>,
+        act: StepAct<'_>,
     ) -> Result<Activated, LifeCycleError> {
         let step = self
             .inner
             .store
-            .transact("", async |txn: &mut Txn| self.back(txn, name, from, (by, row)).await);
+            .transact("", async |txn: &mut Txn| self.back(txn, name, from, (by, act)).await);
         let activated = step.await.map_err(TransactError::flatten)?;
         self.refresh().await?;
         tracing::warn!(
@@ -122,7 +123,7 @@ impl Registry {
         txn: &mut Txn,
         name: &str,
         from: Option<&str>,
-        (by, row): (&str, StepRow<'_>),
+        (by, act): (&str, StepAct<'_>),
     ) -> Result<Activated, LifeCycleError> {
         let inventory = Inventory::read(txn, false).await?;
         let active =
@@ -138,7 +139,7 @@ impl Registry {
         };
         // It served under what was set then.
         self.inner.resident.fits(&version.manifest).map_err(LifeCycleError::Unfit)?;
-        swap(txn, &inventory, version, (Step::Back, by, self.now()), row).await
+        swap(txn, &inventory, version, (Step::Back, by, self.now()), act).await
     }
 
     /// The breaker's step: once, from exactly this version, to a healthy predecessor; the version
@@ -214,11 +215,11 @@ impl Registry {
         &self,
         name: &str,
         digest: &str,
-        row: StepRow<'_>,
+        act: StepAct<'_>,
     ) -> Result<Arc<Version>, LifeCycleError> {
         let taking = self.inner.store.transact("", async |txn: &mut Txn| {
             let removed = remove_rows(txn, name, digest).await?;
-            row(&removed, true).into_iter().for_each(|row| txn.fact(row));
+            act(&removed, true).into_iter().for_each(|act| act.join(txn));
             Ok::<_, LifeCycleError>(removed)
         });
         let removed = taking.await.map_err(TransactError::flatten)?;
@@ -312,16 +313,16 @@ fn require_consent(
     Err(LifeCycleError::State { reason: "consent_required", message })
 }
 
-/// Takes a step: writes its rows, and the audit row with them.
+/// Takes a step: writes its rows, and the audit row with them, under the guards of who takes it.
 async fn swap(
     txn: &mut Txn,
     inventory: &Inventory,
     to: Arc<Version>,
     step: (Step, &str, Instant),
-    row: StepRow<'_>,
+    act: StepAct<'_>,
 ) -> Result<Activated, LifeCycleError> {
     let activated = write_step(txn, inventory, to, step).await?;
-    row(&activated.active, activated.changed).into_iter().for_each(|row| txn.fact(row));
+    act(&activated.active, activated.changed).into_iter().for_each(|act| act.join(txn));
     Ok(activated)
 }
 

@@ -11,7 +11,7 @@ use charter_tenancy::records::Record;
 use sha2::{Digest, Sha256};
 
 use super::record::{State, Version};
-use super::{Inventory, LifeCycleError, Registry, StepRow, fault, signature};
+use super::{Inventory, LifeCycleError, Registry, StepAct, fault, signature};
 use crate::served::{Live, Primitive, Served, template_at};
 
 /// A component as it was handed in.
@@ -50,7 +50,7 @@ impl Registry {
     pub async fn install(
         &self,
         upload: Upload,
-        row: StepRow<'_>,
+        act: StepAct<'_>,
     ) -> Result<Installed, LifeCycleError> {
         let (digest, raw) = digest(&upload.bytes);
         if let Err(message) =
@@ -82,7 +82,7 @@ impl Registry {
         store.blob_put(&digest, &upload.bytes).await?;
         let staged = store.transact("", async |txn: &mut Txn| {
             let installed = self.stage(txn, &served, &version, name).await?;
-            row(&installed.version, installed.fresh).into_iter().for_each(|row| txn.fact(row));
+            act(&installed.version, installed.fresh).into_iter().for_each(|act| act.join(txn));
             Ok::<_, LifeCycleError>(installed)
         });
         let installed = staged.await.map_err(TransactError::flatten)?;

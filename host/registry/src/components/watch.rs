@@ -14,8 +14,8 @@ use std::time::{Duration, SystemTime};
 use bytes::Bytes;
 use charter_kernel::audit::AuditRow;
 use charter_kernel::time::Instant;
-use charter_kernel::unit::Fact;
 use charter_store::audit_fact;
+use charter_tenancy::operator::Act;
 use futures::{FutureExt as _, StreamExt as _};
 use notify::{RecursiveMode, Watcher as _};
 use rustix::fs::OFlags;
@@ -231,7 +231,7 @@ async fn act(registry: &Registry, upload: Upload) -> Result<(), LifeCycleError> 
 
 /// The audit row of what the operator did by putting a file into the folder; nothing where the file
 /// changes nothing.
-fn step(version: &Version, action: &str, now: Instant, changes: bool) -> Option<Fact> {
+fn step(version: &Version, action: &str, now: Instant, changes: bool) -> Option<Act> {
     let details = json!({"version": version.version, "digest": version.digest});
     let row = AuditRow {
         at: now,
@@ -243,7 +243,7 @@ fn step(version: &Version, action: &str, now: Instant, changes: bool) -> Option<
         details: Some(&details),
         ..AuditRow::default()
     };
-    audit_fact(&row).ok().filter(|_| changes)
+    audit_fact(&row).ok().filter(|_| changes).map(Act::from)
 }
 
 fn report(path: &Path, done: Result<(), LifeCycleError>) {

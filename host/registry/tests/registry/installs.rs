@@ -4,10 +4,11 @@ use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 
 use charter_kernel::audit::AuditRow;
 use charter_kernel::manifest::Mount;
-use charter_kernel::unit::{Fact, FactKind};
+use charter_kernel::unit::FactKind;
 use charter_registry::components::{State, Upload, Version};
 use charter_registry::served::Reserved;
 use charter_store::audit_fact;
+use charter_tenancy::operator::Act;
 
 use crate::bed::{Bed, digest, reason, settings, upload};
 use crate::fixture::{declaring, fixture, probe, rewrite};
@@ -32,7 +33,7 @@ async fn a_staged_version_is_kept_and_serves_nobody() {
 async fn installing_again_changes_nothing_and_says_so() {
     let bed = Bed::new().await;
     let (fresh, stale) = (AtomicU32::new(0), AtomicU32::new(0));
-    let count = |_: &Version, changes: bool| -> Option<Fact> {
+    let count = |_: &Version, changes: bool| -> Option<Act> {
         if changes { &fresh } else { &stale }.fetch_add(1, SeqCst);
         None
     };
@@ -52,6 +53,7 @@ async fn the_audit_row_is_of_the_same_commit() {
         let entity_id = Some(version.digest.as_str());
         audit_fact(&AuditRow { at, action: "component.install", entity_id, ..AuditRow::default() })
             .ok()
+            .map(Act::from)
     };
     bed.registry.install(upload(probe(900_001)), &row).await.unwrap();
     bed.registry.install(upload(fixture("malformed")), &row).await.unwrap_err();

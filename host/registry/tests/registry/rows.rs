@@ -3,22 +3,26 @@
 
 use charter_kernel::audit::AuditRow;
 use charter_kernel::time::Instant;
-use charter_kernel::unit::{Fact, FactKind};
+use charter_kernel::unit::FactKind;
 use charter_registry::components::{LifeCycleError, State, Version};
 use charter_store::audit_fact;
+use charter_tenancy::operator::{self, Act, Operator};
 
-use crate::bed::{ALL, Bed, reason};
+use crate::bed::{ALL, Bed, reason, upload};
+use crate::fixture::probe;
 
 /// The row of an action.
-fn row(action: &str) -> impl Fn(&Version, bool) -> Option<Fact> + Sync {
+fn row(action: &str) -> impl Fn(&Version, bool) -> Option<Act> + Sync {
     move |version, _| {
         let entity_id = Some(version.digest.as_str());
-        audit_fact(&AuditRow { at: Instant(1), action, entity_id, ..AuditRow::default() }).ok()
+        audit_fact(&AuditRow { at: Instant(1), action, entity_id, ..AuditRow::default() })
+            .ok()
+            .map(Act::from)
     }
 }
 
 /// A row that no store takes.
-fn unfit(version: &Version, changes: bool) -> Option<Fact> {
+fn unfit(version: &Version, changes: bool) -> Option<Act> {
     row("")(version, changes)
 }
 
@@ -75,4 +79,29 @@ async fn no_step_is_taken_whose_row_is_not() {
     assert_eq!(bed.version(&first).state, State::Retired);
     assert!(bed.store.blob_exists(&first).await.unwrap());
     assert_eq!(actions(&bed).await, [""; 0]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_step_is_taken_by_a_token_that_was_replaced() {
+    let bed = Bed::new().await;
+    let (operator, token) = Operator::open(bed.store.clone(), None).await.unwrap();
+    let version = operator.admit(token.unwrap().reveal()).await.unwrap();
+    let act = |component: &Version, changes: bool| {
+        let act = row("step")(component, changes)?;
+        Some(Act { guards: vec![operator::guard(version)], ..act })
+    };
+    let first = bed.serve(900_001).await;
+    let second = bed.stage(900_002).await;
+    bed.registry.activate("probe", &second, "operator", &ALL, &act).await.unwrap();
+    let mut txn = bed.store.begin("");
+    operator::rotate(&mut txn).await.unwrap();
+    txn.commit().await.unwrap();
+    bed.registry.install(upload(probe(900_003)), &act).await.unwrap_err();
+    bed.registry.activate("probe", &first, "operator", &ALL, &act).await.unwrap_err();
+    bed.registry.rollback("probe", None, "operator", &act).await.unwrap_err();
+    bed.registry.remove("probe", &first, &act).await.unwrap_err();
+    bed.registry.refresh().await.unwrap();
+    assert_eq!((bed.serving(), bed.version(&first).state), (Some(second), State::Retired));
+    assert!(bed.registry.inventory().by_number("probe", "1.0.900003").is_none());
+    assert_eq!(actions(&bed).await, ["step"]);
 }

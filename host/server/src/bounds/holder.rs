@@ -42,7 +42,7 @@ impl Holder {
                 let shares = vec![person(session.account.as_str()), "sessions".to_owned()];
                 Self { shares, floor: 1 }
             }
-            Identity::Operator | Identity::Anonymous => Self::default(),
+            Identity::Operator { .. } | Identity::Anonymous => Self::default(),
         }
     }
 

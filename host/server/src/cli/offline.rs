@@ -11,7 +11,7 @@ use charter_governance::verify;
 use charter_kernel::audit::AuditRow;
 use charter_kernel::unit::{Fact, Unit};
 use charter_store::{BackupError, FolderLock, OpenError, Store, audit_fact};
-use charter_tenancy::operator::Operator;
+use charter_tenancy::operator::{self, Operator};
 
 use super::say;
 use super::serve::{SystemClock, check_data_dir, store_config};
@@ -115,10 +115,16 @@ pub(super) async fn rotate_token(config: &Config) -> anyhow::Result<()> {
     let opened = open(config).await;
     let (store, _hold) = opened
         .context("the token was not replaced (a running host does it, with --url and --token)")?;
-    let (operator, fresh) = Operator::open(store.clone(), None).await?;
+    let (_, fresh) = Operator::open(store.clone(), None).await?;
     let token = match fresh {
         Some(token) => token,
-        None => operator.rotate(row("operator.token.rotate", "token", &store)?).await?,
+        None => {
+            let mut txn = store.begin("");
+            let token = operator::rotate(&mut txn).await?;
+            txn.fact(row("operator.token.rotate", "token", &store)?);
+            txn.commit().await?;
+            token
+        }
     };
     store.close().await;
     say(token.reveal());
@@ -131,11 +137,16 @@ pub(super) async fn rotate_master(config: &Config) -> anyhow::Result<()> {
     let row = row("operator.keys.rotate_master", "master_key", &store)?;
     let noted = store.commit(Unit { facts: vec![row], ..Unit::default() }).await;
     noted.context("the master key was not replaced: the audit log takes no row")?;
-    let sealed = store.rotate_master().await.context("the master key was not replaced");
+    let rotated = store.rotate_master().await;
     store.close().await;
+    let rotated = rotated?;
+    let by = match rotated.resumed {
+        true => "the rotation that had broken off has ended (the next makes a newer key): its",
+        false => "a new",
+    };
     say(&format!(
-        "a new master key seals {} organizations' keys: {}",
-        sealed?,
+        "{by} master key seals {} data keys, the deployment's own among them: {}",
+        rotated.data_keys,
         config.data.master_key().display()
     ));
     Ok(())

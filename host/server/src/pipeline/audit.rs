@@ -56,7 +56,7 @@ impl Subject {
         let (request, at) = (trail.id.clone(), trail.at);
         let caller = trail.caller.as_ref()?;
         let Some(place) = caller.place() else {
-            let by_operator = matches!(caller.identity(), Identity::Operator);
+            let by_operator = matches!(caller.identity(), Identity::Operator { .. });
             let actor = ("operator".to_owned(), "operator".to_owned());
             let organization = String::new();
             let subject = Self {

@@ -10,6 +10,7 @@ use charter_kernel::refusal::Refusal;
 use charter_kernel::scope::{Actor, ActorKind, Level, Scope};
 use charter_kernel::unit::Guard;
 use charter_tenancy::identity::Identity;
+use charter_tenancy::operator;
 use charter_tenancy::place::{self, Named, Place};
 
 use crate::app::App;
@@ -116,7 +117,7 @@ impl Caller {
     pub fn scope(&self) -> Scope {
         match (&self.place, &self.identity) {
             (Some(place), _) => place.scope().clone(),
-            (None, Identity::Operator) => {
+            (None, Identity::Operator { .. }) => {
                 place::of_deployment(Actor::new(ActorKind::Operator, "operator"))
             }
             (None, _) => place::of_deployment(Actor::anonymous()),
@@ -128,7 +129,10 @@ impl Caller {
         match &self.identity {
             Identity::Key(key) => key.guards(),
             Identity::Session(session) => session.guards(),
-            Identity::Operator | Identity::Anonymous => self.again.clone(),
+            Identity::Operator { token } => {
+                token.iter().map(|version| operator::guard(*version)).collect()
+            }
+            Identity::Anonymous => self.again.clone(),
         }
     }
 
@@ -138,6 +142,7 @@ impl Caller {
         let mut guards = self.credential();
         let Some(place) = &self.place else { return guards };
         guards.push(place.organization().guard());
+        guards.extend(loosening(place));
         let named = place.user().into_iter().filter(|_| place.scope().level() == Level::User);
         guards.extend(named.map(|user| user.guard()));
         guards
@@ -149,8 +154,17 @@ impl Caller {
         let mut guards = self.credential();
         let Some(place) = &self.place else { return guards };
         guards.push(place.organization().guard());
+        guards.extend(loosening(place));
         guards.extend(place.user().into_iter().flat_map(|user| [user.guard(), user.guard_kit()]));
         guards.extend(place.kit().into_iter().map(|kit| kit.guard()));
         guards
     }
+}
+
+/// Requires the organization's rule about who may loosen as it was asked, where it decides: a
+/// person's session may under each rule, and whoever may not by role or pins may under none.
+fn loosening(place: &Place) -> Option<Guard> {
+    let by_session = place.scope().actor().kind == ActorKind::Session;
+    let by_rule = !by_session && place.may_loosen().is_ok();
+    by_rule.then(|| place.organization().guard_loosening())
 }

@@ -17,6 +17,7 @@ use charter_kernel::id::RequestId;
 use charter_kernel::idempotency::{self, ClientKey, Recall, Record, State};
 use charter_kernel::limits::{IDEMPOTENCY_KEPT_MS, UNIT_BYTES_MAX};
 use charter_kernel::refusal::{Code, Refusal};
+use charter_kernel::scope::Level;
 use charter_kernel::time::Instant;
 use charter_kernel::unit::{Draft, Guard, Key, Reach, Space, Write};
 use charter_registry::served::Contract;
@@ -61,6 +62,8 @@ pub struct Claim {
     key: Key,
     organization: String,
     fingerprint: [u8; 32],
+    /// Whom the request is about.
+    level: Option<Level>,
     owner: String,
     expires_at: Instant,
     /// The version of an expired record that it takes the place of.
@@ -79,7 +82,8 @@ pub fn client_key(
     header: Option<&HeaderValue>,
 ) -> Result<Option<ClientKey>, Fault> {
     let Some(header) = header else { return Ok(None) };
-    let is_somebody = caller.place().is_some() || matches!(caller.identity(), Identity::Operator);
+    let by_operator = matches!(caller.identity(), Identity::Operator { .. });
+    let is_somebody = caller.place().is_some() || by_operator;
     if !contract.mutates || !is_somebody {
         return Ok(None);
     }
@@ -109,11 +113,13 @@ pub async fn claim(
         content_type: validated.content_type(),
         body: validated.bytes(),
     });
+    let level = validated.caller().place().map(|place| place.scope().level());
     let running = match app.bounds.running.enter(&key, &fingerprint) {
         Ok(entered) => entered,
         Err(other) => return Err(if other == fingerprint { still_running() } else { mismatch() }),
     };
-    let row = app.store.get(&key).await.map_err(charter_tenancy::stored::reading)?;
+    let store = app.store.reading_for(&organization);
+    let row = store.get(&key).await.map_err(charter_tenancy::stored::reading)?;
     let now = app.clock.now();
     let replaces = match &row {
         None => None,
@@ -121,6 +127,9 @@ pub async fn claim(
             let record: Record =
                 serde_json::from_str(&row.body).map_err(|error| unreadable_record(&error))?;
             if record.expires_at > now {
+                if !record.is_at(level) {
+                    return Err(mismatch());
+                }
                 return resume(app, &organization, &key, record, &fingerprint).await;
             }
             Some(row.version)
@@ -128,8 +137,16 @@ pub async fn claim(
     };
     let owner = request.as_str().to_owned();
     let expires_at = now.plus_ms(IDEMPOTENCY_KEPT_MS);
-    let claim =
-        Claim { key, organization, fingerprint, owner, expires_at, replaces, _running: running };
+    let claim = Claim {
+        key,
+        organization,
+        fingerprint,
+        level,
+        owner,
+        expires_at,
+        replaces,
+        _running: running,
+    };
     Ok(Claimed::Free(Some(Arc::new(claim))))
 }
 
@@ -259,6 +276,11 @@ impl Claim {
         &self.key
     }
 
+    fn begin(&self) -> Record {
+        let record = Record::begin(&self.fingerprint, self.owner.clone(), self.expires_at);
+        Record { level: self.level, ..record }
+    }
+
     /// Whether another request has taken the key since it was looked up: what this one found in its
     /// way may be that one's work.
     ///
@@ -270,7 +292,7 @@ impl Claim {
 
     /// The writes and guards with which the engine makes the claim ahead of the last commit.
     pub fn claiming(&self) -> Claiming {
-        let record = Record::begin(&self.fingerprint, self.owner.clone(), self.expires_at);
+        let record = self.begin();
         Claiming {
             key: self.key.clone(),
             writes: vec![self.first(self.draft(&record))],
@@ -295,7 +317,7 @@ impl Claim {
         kept: Kept<'_>,
         claimed: bool,
     ) -> Result<(), SealError> {
-        let mut record = Record::begin(&self.fingerprint, self.owner.clone(), self.expires_at);
+        let mut record = self.begin();
         record.status = kept.status;
         record.job = kept.job.map(Into::into);
         record.approval = kept.approval.map(Into::into);
@@ -326,7 +348,7 @@ impl Claim {
     /// Something left the host and no outcome is known: the record stays until it is reconciled or
     /// forgotten.
     pub fn in_doubt(&self, txn: &mut Txn) {
-        let mut record = Record::begin(&self.fingerprint, self.owner.clone(), self.expires_at);
+        let mut record = self.begin();
         record.state = State::InDoubt;
         self.write(txn, &record, true);
     }

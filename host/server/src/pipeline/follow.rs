@@ -15,7 +15,7 @@ use charter_kernel::scope::Scope;
 use charter_kernel::time::Instant;
 use charter_kernel::unit::{FactKind, Guard};
 use charter_registry::served::{Served, ServedOperation};
-use charter_store::{Changed, LogEntry};
+use charter_store::{Changed, LogEntry, Store};
 use charter_tenancy::identity::Identity;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use tokio::sync::mpsc;
@@ -71,12 +71,13 @@ pub fn stream(
     let ends = match caller.identity() {
         Identity::Key(key) => key.expires_at,
         Identity::Session(session) => Some(session.expires_at),
-        Identity::Operator | Identity::Anonymous => None,
+        Identity::Operator { .. } | Identity::Anonymous => None,
     };
     let operation =
         operation.map(|(served, it)| (served.name().to_owned(), it.contract.id.clone()));
     let following = Following {
         app: app.clone(),
+        store: app.store.reading_for(caller.organization()),
         guards,
         ends,
         scope: caller.place().map(|place| place.scope().clone()),
@@ -97,6 +98,8 @@ pub fn stream(
 
 struct Following {
     app: Arc<App>,
+    /// Reads for the caller's organization.
+    store: Store,
     /// The guards of the credential that must go on to hold.
     guards: Vec<Guard>,
     /// When the credential ends by itself.
@@ -182,8 +185,8 @@ impl Following {
             let (text, next, more) = match &self.source {
                 Source::Log(log, after) => {
                     // The head first: what is appended after it was read as closed cannot be.
-                    let head = self.app.store.log_head(log).await.ok()?;
-                    let entries = self.app.store.log_read(log, *after, ENTRIES_MAX).await.ok()?;
+                    let head = self.store.log_head(log).await.ok()?;
+                    let entries = self.store.log_read(log, *after, ENTRIES_MAX).await.ok()?;
                     let entries = entries.entries;
                     let Some(last) = entries.last() else { return Some(!head.closed) };
                     let over = head.closed && last.sequence >= head.head;

@@ -45,7 +45,7 @@ pub async fn identify<'a>(
     let headers = &located.accepted.headers;
     let identity = match located.target.auth() {
         Auth::Open => Identity::Anonymous,
-        Auth::Operator => operator(app, headers)?,
+        Auth::Operator => operator(app, headers).await?,
         Auth::Key | Auth::Session => {
             // A change that another replica has committed before now (a revocation, a grant) holds
             // for this request.
@@ -60,19 +60,23 @@ pub async fn identify<'a>(
     Ok(Identified { located, identity })
 }
 
-fn operator(app: &App, headers: &HeaderMap) -> Result<Identity, Refusal> {
-    match bearer(headers) {
-        Some(token) if app.operator.admits(token) => Ok(Identity::Operator),
-        Some(_) => Err(Refusal::unauthorized("The operator's token is not valid.")),
-        None => Err(Refusal::unauthorized(
+async fn operator(app: &App, headers: &HeaderMap) -> Result<Identity, Refusal> {
+    let presented = bearer(headers).ok_or_else(|| {
+        Refusal::unauthorized(
             "This route needs the operator's token: Authorization: Bearer <token>.",
-        )),
+        )
+    })?;
+    match app.operator.admit(presented).await {
+        Some(token) => Ok(Identity::Operator { token: Some(token) }),
+        None => Err(Refusal::unauthorized("The operator's token is not valid.")),
     }
 }
 
 fn shared_secret(app: &App, headers: &HeaderMap, binding: &str) -> Result<Identity, Refusal> {
     match bearer(headers) {
-        Some(secret) if app.adapters.providers.admits(binding, secret) => Ok(Identity::Operator),
+        Some(secret) if app.adapters.providers.admits(binding, secret) => {
+            Ok(Identity::Operator { token: None })
+        }
         _ => Err(Refusal::unauthorized(
             "This route needs the secret that the deployment shares with its caller.",
         )),

@@ -44,7 +44,7 @@ impl Paced<'_> {
         let key = match caller.identity() {
             Identity::Key(key) => key.id.as_str(),
             Identity::Session(session) => session.id.as_str(),
-            Identity::Operator | Identity::Anonymous => return Ok(()),
+            Identity::Operator { .. } | Identity::Anonymous => return Ok(()),
         };
         let user = place.user().map_or("", |user| user.id.as_str());
         let gates = [
@@ -90,7 +90,7 @@ impl Paced<'_> {
 pub fn check_credential(identity: &Identity, contract: &Contract) -> Result<(), Refusal> {
     match (&contract.auth, identity) {
         (Auth::Open, _)
-        | (Auth::Operator | Auth::SharedSecret(_), Identity::Operator)
+        | (Auth::Operator | Auth::SharedSecret(_), Identity::Operator { .. })
         | (Auth::Key, Identity::Key(_) | Identity::Session(_))
         | (Auth::Session, Identity::Session(_)) => Ok(()),
         (Auth::Session, Identity::Key(_)) => {

@@ -12,8 +12,10 @@ use charter_kernel::id::{AccountId, KeyId, KitId, OrganizationId, ProjectId, Ses
 use charter_kernel::refusal::{Code, Refusal};
 use charter_kernel::role::Role;
 use charter_kernel::time::Instant;
+use charter_kernel::unit::Guard;
 use charter_store::Txn;
 use charter_tenancy::directory::password::{self, PasswordError};
+use charter_tenancy::operator;
 use charter_tenancy::records::account::{Account, email_fault, normalize};
 use charter_tenancy::records::key::ApiKey;
 use charter_tenancy::records::kit::StoredKit;
@@ -26,6 +28,7 @@ use charter_tenancy::records::session::Session;
 use charter_tenancy::records::user::User;
 use charter_tenancy::secret::Plain;
 use charter_tenancy::stored;
+use http::HeaderMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -113,12 +116,17 @@ struct FirstKey {
 /// # Errors
 /// 403 where registration is not open, 429 after too many.
 pub async fn may_register(app: &App, head: Head<'_>) -> Result<(), Refusal> {
-    let by_operator = bearer(head.headers).is_some_and(|token| app.operator.admits(token));
+    let by_operator = admit_operator(app, head.headers).await.is_some();
     admits_registration(app.config.auth.registration, by_operator)?;
     if by_operator {
         return Ok(());
     }
     app.bounds.strangers.admit(&app.bounds.strangers.registration(head.peer), head.began)
+}
+
+/// The guard of the operator's token, where the request carries it.
+async fn admit_operator(app: &App, headers: &HeaderMap) -> Option<Guard> {
+    app.operator.admit(bearer(headers)?).await.map(operator::guard)
 }
 
 /// Makes an account with an organization, its default project, user and kit, and the platform's
@@ -147,7 +155,9 @@ pub async fn create_account(
     txn: &mut Txn,
     body: Registering,
 ) -> Result<Founded, Refusal> {
-    let by_operator = bearer(&request.headers).is_some_and(|token| app.operator.admits(token));
+    let operator = admit_operator(app, &request.headers).await;
+    let by_operator = operator.is_some();
+    operator.into_iter().for_each(|guard| txn.guard(guard));
     admits_registration(app.config.auth.registration, by_operator)?;
     let email = body.email.trim().to_owned();
     let company = body.company_name.0.map_or_else(|| company_of(&email), |name| name.0);

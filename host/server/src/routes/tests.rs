@@ -33,6 +33,9 @@ use crate::request::HostRequest;
 use crate::serve::BoundHandler;
 
 mod asked;
+mod leftovers;
+mod ruled;
+mod sparse;
 mod statements;
 
 const PASSWORD: &str = "correct horse battery staple";

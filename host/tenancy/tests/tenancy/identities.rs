@@ -20,7 +20,7 @@ async fn each_identity_says_who_acts_where_and_in_which_role() {
     let account = house.owner.id.to_string();
     for (identity, kind, role, actor) in [
         (Identity::Anonymous, None, None, ("anonymous", "")),
-        (Identity::Operator, None, None, ("operator", "operator")),
+        (Identity::Operator { token: Some(1) }, None, None, ("operator", "operator")),
         (
             Identity::Key(Arc::clone(&key_record)),
             Some(ActorKind::Key),

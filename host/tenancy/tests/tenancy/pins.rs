@@ -5,6 +5,7 @@ use charter_kernel::role::Role;
 use charter_kernel::scope::{Actor, Principal, Subject};
 use charter_tenancy::place::{Named, of_deployment};
 use charter_tenancy::records::Record as _;
+use charter_tenancy::records::organization::{Loosening, Organization};
 
 use crate::bed::{Bed, House, principal, short};
 
@@ -23,6 +24,26 @@ async fn a_place_read_again_has_the_same_scope_and_the_records_of_now() {
     assert_eq!(after.scope(), before.scope());
     assert!(before.user().unwrap().active && !after.user().unwrap().active);
     assert_eq!(after.kit().unwrap().id, house.main.kit.id);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_place_read_again_asks_for_a_session_where_the_organization_does_or_did() {
+    let bed = Bed::new().await;
+    let house = bed.house().await;
+    let before = agents_place(&bed, &house, principal(Role::Admin, None, None)).await;
+    assert!(before.may_loosen().is_ok());
+    let rule = async |loosening| {
+        bed.put(&Organization { loosening, ..house.organization.clone() }).await;
+    };
+    rule(Loosening::Session).await;
+    let cut = bed.directory.place_again(before.scope()).await.unwrap();
+    assert_eq!(short(&cut.may_loosen().unwrap_err()), "Forbidden loosening_not_allowed");
+    assert_eq!(cut.scope().power(), Some(Role::Developer), "guests are told so");
+    assert!(cut.of_organization().may_loosen().is_err());
+    rule(Loosening::Key).await;
+    let again = bed.directory.place_again(cut.scope()).await.unwrap();
+    assert!(again.may_loosen().is_err() && again.of_organization().may_loosen().is_err());
+    assert!(bed.directory.place_again(before.scope()).await.unwrap().may_loosen().is_ok());
 }
 
 #[tokio::test(flavor = "multi_thread")]

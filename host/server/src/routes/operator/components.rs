@@ -7,12 +7,12 @@ use std::collections::BTreeSet;
 
 use charter_kernel::authority::Class;
 use charter_kernel::refusal::{Code, Refusal};
-use charter_kernel::unit::Fact;
 use charter_registry::components::{
     Activated, ComponentDetail, ComponentReport, Consent, LifeCycleError, Upload, Version,
     VersionReport, digest_of,
 };
 use charter_store::Txn;
+use charter_tenancy::operator::Act;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -193,14 +193,14 @@ pub async fn put_component(
         .map(str::to_owned);
     let name = request.parameter("name");
     let upload = Upload { name: Some(name.to_owned()), bytes: request.bytes.clone(), signature };
-    let kept = row(request, "operator.components.put", 201);
+    let kept = act(request, "operator.components.put", 201);
     let installed = app.registry.install(upload, &kept).await?;
     let version = installed.version;
     if asked.activate {
         let consent = Consent::read(&asked.agree.0);
-        let row = row(request, "operator.components.activate", 201);
+        let act = act(request, "operator.components.activate", 201);
         let (name, digest) = (&version.name, &version.digest);
-        let activated = app.registry.activate(name, digest, BY, &consent, &row).await?;
+        let activated = app.registry.activate(name, digest, BY, &consent, &act).await?;
         return Ok(Created::of(&answer(&activated)).mark_audited());
     }
     let component = VersionReport::of(&version, &BTreeSet::new());
@@ -217,8 +217,8 @@ pub async fn activate_component(
 ) -> Result<Answer<VersionAnswer>, Refusal> {
     let (name, digest) = (request.parameter("name"), digest_of(&body.digest.0));
     let consent = Consent::read(&body.agree.0);
-    let row = row(request, "operator.components.activate", 200);
-    let activated = app.registry.activate(name, &digest, BY, &consent, &row).await?;
+    let act = act(request, "operator.components.activate", 200);
+    let activated = app.registry.activate(name, &digest, BY, &consent, &act).await?;
     Ok(Answer::of(&answer(&activated)).mark_audited())
 }
 
@@ -230,9 +230,9 @@ pub async fn rollback_component(
     Body(body): Body<Rollback>,
 ) -> Result<Answer<VersionAnswer>, Refusal> {
     let from = body.from.0.as_ref().map(|digest| digest_of(&digest.0));
-    let row = row(request, "operator.components.rollback", 200);
+    let act = act(request, "operator.components.rollback", 200);
     let name = request.parameter("name");
-    let activated = app.registry.rollback(name, from.as_deref(), BY, &row).await?;
+    let activated = app.registry.rollback(name, from.as_deref(), BY, &act).await?;
     Ok(Answer::of(&answer(&activated)).mark_audited())
 }
 
@@ -243,8 +243,8 @@ pub async fn delete_component(
     _: &mut Txn,
 ) -> Result<Answer<RemovedVersion>, Refusal> {
     let digest = digest_of(request.parameter("digest"));
-    let row = row(request, "operator.components.delete", 200);
-    app.registry.remove(request.parameter("name"), &digest, &row).await?;
+    let act = act(request, "operator.components.delete", 200);
+    app.registry.remove(request.parameter("name"), &digest, &act).await?;
     Ok(Answer::of(&RemovedVersion { digest: Digest(digest), deleted: Yes }).mark_audited())
 }
 
@@ -256,14 +256,14 @@ fn answer(activated: &Activated) -> VersionAnswer {
     }
 }
 
-/// The audit row of a step, whether or not it changes anything.
-fn row(
+/// The audit row and the guards of a step, whether or not it changes anything.
+fn act(
     request: &HostRequest,
     operation: &'static str,
     status: u16,
-) -> impl Fn(&Version, bool) -> Option<Fact> {
+) -> impl Fn(&Version, bool) -> Option<Act> {
     move |version, _| {
         let details = json!({"version": version.version, "digest": version.digest});
-        super::row(request, operation, status, ("component", &version.name), &details).ok()
+        super::act(request, operation, status, ("component", &version.name), &details).ok()
     }
 }

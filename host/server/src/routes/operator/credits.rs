@@ -103,7 +103,7 @@ pub struct CreditAnswer {
 /// credit. The biller is told of it, so that an invoice which the reference names counts as paid.
 ///
 /// # Errors
-/// 404 for an organization that does not exist.
+/// 404 for an organization that does not exist; 400 where the books could not count the amount.
 pub async fn create_credit(
     app: &App,
     request: &HostRequest,
@@ -125,6 +125,9 @@ pub async fn create_credit(
     txn.write(Account::credit().open(&to));
     let id = uuid_v7(request.now, stored::random()?);
     let amount = micro_usd(body.amount_cents);
+    for key in [&from, &to] {
+        check_sum(txn, key, amount).await?;
+    }
     txn.write(Write::Transfer { from: from.clone(), to: to.clone(), amount, phase: Phase::Post });
     for entry in entries(&Pay { from, to, memo: memo.clone() }, amount, &id, kind.as_str()) {
         txn.write(entry);
@@ -146,4 +149,14 @@ pub async fn create_credit(
     Ok(Created::of(&CreditAnswer { credit })
         .about("organization", organization.to_string())
         .noting(note))
+}
+
+/// Refuses an amount that the sums of an account could not count.
+async fn check_sum(txn: &Txn, key: &Key, amount: i64) -> Result<(), Refusal> {
+    let Some(row) = txn.get_relaxed(key).await.map_err(stored::reading)? else { return Ok(()) };
+    let account: Account = serde_json::from_str(&row.body).map_err(|_| Refusal::internal())?;
+    match account.counts(amount) {
+        true => Ok(()),
+        false => Err(Refusal::invalid("amount_cents", "is more than the account can still count")),
+    }
 }

@@ -170,11 +170,11 @@ pub async fn put_provider(
     }
     fits_kind(app, name, &input)?;
     let details = json!({"kind": input.kind});
-    let row = super::row(request, "operator.providers.put", 200, ("provider", name), &details)?;
+    let act = super::act(request, "operator.providers.put", 200, ("provider", name), &details)?;
     let binding = app
         .adapters
         .providers
-        .set(name, input, row)
+        .set(name, input, act)
         .await
         .map_err(|error| binding_refusal(&error))?;
     Ok(Answer::of(&ProviderAnswer { provider: report(app, &binding) }).mark_audited())
@@ -232,8 +232,8 @@ pub async fn delete_provider(
         ));
     }
     let about = ("provider", name);
-    let row = super::row(request, "operator.providers.delete", 200, about, &Value::Null)?;
-    let removed = app.adapters.providers.remove(name, &whose, row).await;
+    let act = super::act(request, "operator.providers.delete", 200, about, &Value::Null)?;
+    let removed = app.adapters.providers.remove(name, &whose, act).await;
     match removed.map_err(|error| binding_refusal(&error))? {
         true => {
             let answer = RemovedProvider { name: name.to_owned(), deleted: Yes };

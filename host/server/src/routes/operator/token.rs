@@ -3,9 +3,9 @@
 use charter_kernel::authority::Class;
 use charter_kernel::refusal::Refusal;
 use charter_store::Txn;
+use charter_tenancy::operator;
 use schemars::JsonSchema;
 use serde::Serialize;
-use serde_json::Value;
 
 use crate::app::App;
 use crate::handler;
@@ -36,8 +36,8 @@ pub struct NewToken {
 /// `POST /v1/operator/token/rotate`
 pub async fn rotate_token(
     app: &App,
-    request: &HostRequest,
-    _: &mut Txn,
+    _: &HostRequest,
+    txn: &mut Txn,
 ) -> Result<Answer<NewToken>, Refusal> {
     if app.config.operator.token.is_some() {
         return Err(Refusal::state_conflict(
@@ -45,11 +45,9 @@ pub async fn rotate_token(
             "The token comes from the configuration: change it there and restart.",
         ));
     }
-    let about = ("operator", "token");
-    let row = super::row(request, "operator.token.rotate", 200, about, &Value::Null)?;
-    let token = app.operator.rotate(row).await.map_err(|error| {
+    let token = operator::rotate(txn).await.map_err(|error| {
         tracing::error!(error = %format!("{error:#}"), "the operator's token could not be replaced");
         Refusal::overloaded(1)
     })?;
-    Ok(Answer::of(&NewToken { token: token.reveal().to_owned() }).mark_audited())
+    Ok(Answer::of(&NewToken { token: token.reveal().to_owned() }).about("operator", "token"))
 }

@@ -121,7 +121,7 @@ async fn who_asked_is_neither_asked_nor_heard_unless_nobody_else_could() {
     let row =
         charter_kernel::audit::AuditRow { action: "operator.providers.put", ..Default::default() };
     let row = charter_store::audit_fact(&row).unwrap();
-    bed.app().adapters.providers.set(mail::relay::BINDING, input, row).await.unwrap();
+    bed.app().adapters.providers.set(mail::relay::BINDING, input, row.into()).await.unwrap();
     let approver = bed.put_member(1, Role::Approver, NOW).await;
     bed.put_member(2, Role::Developer, NOW).await;
     let id = bed.put_approval().await;

@@ -1,0 +1,36 @@
+//! Searches of the audit log that find little end after some rows, and say that there are more.
+
+use charter_kernel::unit::{Fact, FactKind, Unit};
+
+use super::*;
+use crate::routes::logs;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_search_that_finds_nothing_looks_at_a_thousand_rows_a_page() {
+    let bed = Bed::new().await;
+    let organization = bed.organization.as_str();
+    for part in 0..3 {
+        let fact = |n: usize| Fact {
+            id: format!("row-{part}-{n}"),
+            kind: FactKind::Audit,
+            organization: organization.into(),
+            at: NOW,
+            name: "thing.done".into(),
+            body: json!({"action": "thing.done"}).to_string(),
+            private: None,
+            user: None,
+        };
+        let facts = (0..400).map(fact).collect();
+        let unit = Unit { organization: organization.into(), facts, ..Unit::default() };
+        bed.app().store.commit(unit).await.unwrap();
+    }
+    let query = json!({"action": "nothing.done"});
+    let mut request = HostRequest { query, ..bed.by_key().await };
+    let first = called(bed.app(), &request, crate::handler!(logs::list_logs)).await.unwrap();
+    assert_eq!((&first["logs"], &first["has_more"]), (&json!([]), &json!(true)));
+    let head = bed.app().store.facts_head(FactKind::Audit, organization).await.unwrap();
+    request.page.position = Some((head - 999).to_string());
+    let second = called(bed.app(), &request, crate::handler!(logs::list_logs)).await.unwrap();
+    assert_eq!((&second["logs"], &second["has_more"]), (&json!([]), &json!(false)));
+    bed.end().await;
+}
