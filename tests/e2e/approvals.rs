@@ -283,7 +283,16 @@ on_both! {
         let (tenant, owner) = govern(world, 1);
         budget(&tenant, json!({ "cap_cents": 100, "period": "day", "hard": false }));
         play(&tenant.client, spend(DOLLAR)).expect(200);
+        let foreseen = |amount: i64| {
+            let question = json!({ "action": "script.spend", "amount_micro_usd": amount });
+            tenant.client.post("/v1/governance/simulate", &question).expect(200)["verdict"].clone()
+        };
+        assert_eq!(foreseen(DOLLAR), "require_approval");
         let id = waits(&play(&tenant.client, spend(DOLLAR)));
+        // What waits beyond it is bounded by it once more.
+        assert_eq!(foreseen(1), "deny");
+        let full = play(&tenant.client, spend(1)).expect_error(403, "forbidden");
+        assert_eq!((&full["reason"], &full["details"]["scope"]), (&json!("budget_exceeded"), &json!("kit")));
         decide(&owner, &id, "approve").expect(200);
         assert_eq!(end(&tenant.client, &id)["status"], "succeeded");
         assert_eq!(stands(&tenant.client), (DOLLAR, 0), "the excess stands beside the cap");
@@ -295,10 +304,11 @@ on_both! {
 
     fn what_is_let_beyond_a_soft_budget_is_made_under_the_grant_that_its_own_hold_fills(world: Builder::new().bare()) {
         let (tenant, owner) = govern(world, 1);
-        tenant.client.put("/v1/governance/policy", &json!({ "default": "deny", "rules": [] })).expect(200);
-        budget(&tenant, json!({ "cap_cents": 100, "period": "day", "hard": false }));
+        budget(&tenant, json!({ "cap_cents": 200, "period": "day", "hard": false }));
         let user = tenant.user("granted");
         let own = tenant.client.with("X-Service-User-Id", &user);
+        play(&own, spend(DOLLAR)).expect(200);
+        tenant.client.put("/v1/governance/policy", &json!({ "default": "deny", "rules": [] })).expect(200);
         for bound in [json!({ "max_uses": 1 }), json!({ "cap_micro_usd": 3 * DOLLAR })] {
             let mut grant = json!({ "user_id": user, "actions": ["script.*"], "until": in_an_hour(&tenant.client), "reason": "once" });
             grant.as_object_mut().unwrap().extend(bound.as_object().unwrap().clone());

@@ -205,13 +205,15 @@ on_both! {
                 tenant.client.patch(path, &budget).expect(200);
                 if hard {
                     play(&pinned, pay("credit", "wallet")).expect(200);
+                } else {
+                    refused(&pinned);
                 }
                 tenant.client.patch(path, &json!({ "budget": null })).expect(200);
                 refused(&pinned);
             }
         }
         let denied = || tenant.client.get("/v1/logs?decision=denied&action=script.spend").expect(200)["logs"].as_array().unwrap().clone();
-        charter_tests::patience::until("each refusal is a row", || denied().len() == 13);
+        charter_tests::patience::until("each refusal is a row", || denied().len() == 17);
         assert!(denied().iter().all(|row| row["reason"] == "no_cap"));
         world.books_agree();
     }

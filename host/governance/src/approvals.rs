@@ -267,6 +267,31 @@ pub async fn unpark(txn: &mut Txn, approval: &Approval, now: Instant) -> Result<
     txn.replace(key.clone(), draft, None).await.map_err(stored::breaking).map(drop)
 }
 
+/// Cancels the approval that a job waits by which is cancelled: its hold ends, and its end is told.
+/// One that people have decided on already finds the job cancelled when its request is to be made.
+///
+/// # Errors
+/// When the store cannot be asked, or the operating system has no randomness.
+pub async fn cancel_of_job(
+    txn: &mut Txn,
+    (key, job): (&Key, &JobRecord),
+    now: Instant,
+) -> Result<(), Refusal> {
+    let Some(id) = &job.approval else { return Ok(()) };
+    let address = Approval::address(&job.owner.organization, id);
+    let Some(found) = stored::get::<Approval>(txn, &address).await? else { return Ok(()) };
+    let (approval, version) = (found.record, found.version);
+    if approval.status != Status::PendingApproval || approval.job.as_ref() != Some(key) {
+        return Ok(());
+    }
+    let approval = Approval { status: Status::Canceled, resolved_at: Some(now), ..approval };
+    release(txn, &approval, now).await?;
+    tell(txn, &approval, now)?;
+    let draft = approval.due(now.plus_ms(KEPT_MS)).map_err(stored::unreadable)?;
+    txn.write(Write::Replace { key: address, draft, expected: Some(version) });
+    Ok(())
+}
+
 /// The approval that a proposal waits by; its hold is in the same unit.
 ///
 /// # Errors

@@ -15,7 +15,7 @@ use charter_kernel::governance::hold::{Hold, Pay, State, Subject};
 use charter_kernel::governance::leave::{
     self as rules, Asked, Course, Grounds, Person, Spender, Terms,
 };
-use charter_kernel::governance::policy::{Decision, Grant, Verdict};
+use charter_kernel::governance::policy::{Decision, Grant};
 use charter_kernel::id::uuid_v7;
 use charter_kernel::manifest::Access;
 use charter_kernel::refusal::Refusal;
@@ -219,11 +219,11 @@ async fn try_once(
     };
     // Only what was found full once has the others looked at.
     let ahead = (!full.is_empty()).then_some(Ahead { now, own: own.as_ref() });
+    let person = from.person(governance).await?;
     let (decision, used) =
-        decide_with_grants(governance, &case, (&grounds, &asked), full, ahead).await?;
+        decide_with_grants(governance, &case, (&grounds, &asked, person), full, ahead).await?;
     let full = &*full;
     let beyond = rules::beyond(full);
-    let person = from.person(governance).await?;
     let course = match rules::course(&decision, !beyond.is_empty(), person) {
         Ok(course) => course,
         Err(no) => {
@@ -336,17 +336,18 @@ impl Ahead<'_> {
 }
 
 /// The word of the policy, and the grant that stands in for what it lacks, with the guard that
-/// requires it to stand still. Grants are read only where one is needed. Looking ahead, those whose
-/// meters would be found full are told first: `full` has these then.
+/// requires it to stand still. Grants are read only where one is needed: not where people have
+/// approved what the policy asks people about. Looking ahead, those whose meters would be found full
+/// are told first: `full` has these then.
 async fn decide_with_grants(
     governance: &Governance,
     case: &Case,
-    (grounds, asked): (&Grounds<'_>, &Asked<'_>),
+    (grounds, asked, person): (&Grounds<'_>, &Asked<'_>, Person),
     full: &mut BTreeSet<Key>,
     ahead: Option<Ahead<'_>>,
 ) -> Result<(Decision, Option<(Grant, Guard)>), Refusal> {
     let decision = grounds.decide(asked, &[], full);
-    if decision.verdict == Verdict::Allow {
+    if rules::course(&decision, false, person) == Ok(Course::Taken) {
         return Ok((decision, None));
     }
     let given = grants(governance, case).await?;
@@ -387,7 +388,7 @@ pub async fn foresee(
     let decided = decide_with_grants(
         governance,
         case,
-        (&grounds, asked),
+        (&grounds, asked, Person::Absent),
         &mut full,
         Some(Ahead { now, own: None }),
     )

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use charter_kernel::governance::hold::{
     Counted, Hold, accounts_space, entries_of, meters_space, space,
 };
-use charter_kernel::governance::meter::{Admission, Meter, Slot};
+use charter_kernel::governance::meter::{Meter, Slot};
 use charter_kernel::ledger::Account;
 use charter_kernel::unit::{Key, Row, Space};
 use charter_store::{ReadError, Snapshot, Store};
@@ -73,7 +73,7 @@ async fn sum_holds(moment: &mut Snapshot, report: &mut Report) -> Result<Held, R
             return;
         }
         for charge in hold.charges {
-            let beyond = charge.unit == Counted::Money && charge.admission == Admission::Beyond;
+            let beyond = charge.unit == Counted::Money && charge.admission.is_beyond();
             *held.reserved.entry((charge.meter, charge.slot, beyond)).or_default() +=
                 i128::from(charge.amount);
         }

@@ -122,6 +122,11 @@ impl Account {
         Balance { posted, pending_in, pending_out, available: posted.saturating_sub(pending_out) }
     }
 
+    /// Whether its sums can still count a transfer of so much.
+    pub fn counts(&self, amount: i64) -> bool {
+        [self.debits, self.credits].iter().all(|sum| sum.checked_add(amount).is_some())
+    }
+
     /// The most that it can give: nothing bounds one that may go negative.
     fn gives(&self) -> i64 {
         if self.may_go_negative { i64::MAX } else { self.balance().available }
@@ -177,6 +182,18 @@ mod tests {
 
     fn credit(available: i64) -> Account {
         Account { credits: available, ..Account::new(Normal::Credit, false) }
+    }
+
+    #[test]
+    fn an_account_counts_what_its_sums_have_room_for() {
+        let full = credit(i64::MAX - 5);
+        assert!(full.counts(5) && !full.counts(6));
+        let owed = Account { debits: i64::MAX - 5, ..Account::new(Normal::Debit, true) };
+        assert!(owed.counts(5) && !owed.counts(6));
+        for (amount, expected) in [(5, Ok(())), (6, Err(Denied::OutOfRange))] {
+            let (mut from, mut to) = (owed, full);
+            assert_eq!(transfer(&mut from, &mut to, amount, Phase::Post), expected);
+        }
     }
 
     #[test]

@@ -90,6 +90,8 @@ pub const IDEMPOTENCY_KEY_CHARS_MAX: usize = 255;
 pub const IDEMPOTENCY_KEPT_MS: i64 = 24 * 60 * 60 * 1_000;
 /// Characters of a message, hint or reason that a guest hands out with a refusal.
 pub const REFUSAL_TEXT_CHARS_MAX: usize = 2_000;
+/// Seconds after which a guest may have a client try again: a day.
+pub const RETRY_AFTER_SECONDS_MAX: u32 = 24 * 60 * 60;
 /// Bytes of the details that a guest hands out with a refusal.
 pub const REFUSAL_DETAILS_BYTES_MAX: usize = 64 * 1024;
 /// Response headers that one answer of a guest may have.

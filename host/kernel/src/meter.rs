@@ -7,8 +7,8 @@
 //!
 //! The committer decides [`Meter::reserve`] under the row's lock, one caller after another, so of N
 //! callers at once exactly those are admitted that the cap admits. Invariant: within each window
-//! `spent + reserved <= cap` at every admission; what a person let through beyond a soft cap stands
-//! beside it, as `over`.
+//! `spent + reserved <= cap` at every admission; what waits for a person beyond a soft cap, or was let
+//! through, stands beside it, as `over`, and at every admission there `over_reserved <= cap`.
 
 use std::collections::BTreeMap;
 
@@ -97,12 +97,53 @@ pub struct Meter {
 
 /// Under which rule an amount is reserved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[serde(rename_all = "snake_case", from = "Kept")]
 pub enum Admission {
     /// Within this cap.
     Within(i64),
-    /// Beyond a soft cap: a person decides, or has decided.
+    /// Beyond this soft cap: a person decides, or has decided. All that is held beyond it is bounded
+    /// by the cap once more.
+    Beyond(i64),
+}
+
+impl Admission {
+    /// Whether it is beyond a soft cap.
+    pub fn is_beyond(self) -> bool {
+        matches!(self, Self::Beyond(_))
+    }
+
+    /// The bound of what is held under it.
+    pub fn most(self) -> i64 {
+        let (Self::Within(most) | Self::Beyond(most)) = self;
+        most
+    }
+}
+
+/// An admission, as a row keeps it.
+#[derive(Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Kept {
+    Within(i64),
+    Beyond(i64),
+    #[serde(untagged)]
+    Earlier(Unbounded),
+}
+
+/// An admission that an earlier build has kept: nothing bounded what was held beyond a soft cap.
+#[derive(Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Unbounded {
     Beyond,
+}
+
+impl From<Kept> for Admission {
+    fn from(kept: Kept) -> Self {
+        match kept {
+            Kept::Within(most) => Self::Within(most),
+            Kept::Beyond(most) => Self::Beyond(most),
+            Kept::Earlier(Unbounded::Beyond) => Self::Beyond(i64::MAX),
+        }
+    }
 }
 
 /// Why an amount was not reserved.
@@ -206,9 +247,12 @@ impl Meter {
                 }
                 count.reserved += amount;
             }
-            Admission::Beyond => {
-                let stands = count.over_reserved.checked_add(amount).filter(|_| amount >= 0);
-                count.over_reserved = stands.ok_or(over)?;
+            Admission::Beyond(cap) => {
+                let stands = standing.over_reserved.checked_add(amount);
+                if amount < 0 || stands.is_none_or(|stands| stands > cap) {
+                    return Err(over);
+                }
+                count.over_reserved += amount;
             }
         }
         self.counts.insert(slot.clone(), count);
@@ -362,13 +406,44 @@ mod tests {
     fn what_a_person_let_through_stands_beside_the_cap() {
         let mut meter = Meter::new(day(1), 90);
         assert!(meter.reserve(&day(1), 50, Admission::Within(100)).is_err());
-        meter.reserve(&day(1), 50, Admission::Beyond).unwrap();
+        meter.reserve(&day(1), 50, Admission::Beyond(100)).unwrap();
         meter.tally(&day(1), Tally { released: 50, spent: 45, beyond: true, freezes: false });
         meter.reserve(&day(1), 10, Admission::Within(100)).unwrap();
         assert_eq!(
             meter.now(),
             Count { spent: 90, reserved: 10, over_spent: 45, over_reserved: 0 }
         );
+    }
+
+    #[test]
+    fn what_is_held_beyond_a_soft_cap_is_bounded_by_it_once_more() {
+        let beyond = Admission::Beyond(100);
+        let mut meter = Meter::new(day(1), 90);
+        meter.reserve(&day(1), 60, beyond).unwrap();
+        let over = Denied::Over(Count { spent: 90, over_reserved: 60, ..Count::default() });
+        assert_eq!(meter.reserve(&day(1), 41, beyond), Err(over));
+        assert!(meter.reserve(&day(1), i64::MAX, beyond).is_err());
+        meter.reserve(&day(1), 40, beyond).unwrap();
+        // What was let through and spent leaves room for the next; what is held goes on counting,
+        // under another period too.
+        meter.tally(&day(1), Tally { released: 40, spent: 40, beyond: true, freezes: false });
+        let week = Slot::new("week UTC", "2026-10-26");
+        meter.open(&week, 130);
+        assert!(meter.reserve(&week, 41, beyond).is_err());
+        meter.reserve(&week, 40, beyond).unwrap();
+        assert!(Meter::new(day(1), 0).reserve(&day(1), 1, Admission::Beyond(0)).is_err());
+    }
+
+    #[test]
+    fn an_admission_of_an_earlier_build_is_read() {
+        let read = |text: &str| serde_json::from_str::<Admission>(text).ok();
+        assert_eq!(read(r#""beyond""#), Some(Admission::Beyond(i64::MAX)));
+        assert_eq!((read(r#""within""#), read(r#"{"above":1}"#)), (None, None));
+        for admission in [Admission::Within(7), Admission::Beyond(7), Admission::Beyond(i64::MAX)] {
+            let kept = serde_json::to_string(&admission).unwrap();
+            assert_eq!(read(&kept), Some(admission), "{kept}");
+        }
+        assert_eq!((Admission::Within(7).most(), Admission::Beyond(8).most()), (7, 8));
     }
 
     #[test]
@@ -403,6 +478,31 @@ mod tests {
     }
 
     proptest! {
+        /// However amounts come and end, no more is held beyond a soft cap than the cap.
+        #[test]
+        fn no_more_is_held_beyond_a_soft_cap_than_the_cap(steps in steps(), cap in 0i64..200) {
+            let mut meter = Meter::new(day(1), 0);
+            let mut held: Vec<i64> = Vec::new();
+            for step in steps {
+                match step {
+                    Step::Reserve { amount, .. } => {
+                        let admits = held.iter().sum::<i64>() + amount <= cap;
+                        let admitted = meter.reserve(&day(1), amount, Admission::Beyond(cap)).is_ok();
+                        prop_assert_eq!(admitted, admits);
+                        held.extend(admits.then_some(amount));
+                    }
+                    Step::End { which, spent } if !held.is_empty() => {
+                        let amount = held.swap_remove(which % held.len());
+                        let ended = Tally { beyond: true, ..released(amount, spent) };
+                        meter.tally(&day(1), ended);
+                    }
+                    Step::End { .. } => {}
+                }
+                prop_assert_eq!(meter.now().over_reserved, held.iter().sum::<i64>());
+                prop_assert!(meter.now().over_reserved <= cap && meter.now().reserved == 0);
+            }
+        }
+
         /// Against the plainest book there is: each hold by itself, summed up whenever somebody
         /// asks.
         #[test]

@@ -54,6 +54,11 @@ impl<P: Clone + Ord> Places<P> {
         self.held.get(party).copied().unwrap_or(0)
     }
 
+    /// How many of a party wait.
+    pub fn count_waiting(&self, party: &P) -> usize {
+        self.waiting.get(party).map_or(0, |queue| queue.tickets.len())
+    }
+
     /// Whether the party's share, rather than the number of places, keeps it from one more.
     pub fn is_share_used(&self, party: &P) -> bool {
         self.free() > 0 && !self.admits(party)
@@ -239,6 +244,8 @@ mod tests {
                 for (party, _) in &outside {
                     let held = inside.iter().filter(|other| *other == party).count();
                     prop_assert_eq!(places.count_held(party), held);
+                    let waiting = outside.iter().filter(|(other, _)| other == party).count();
+                    prop_assert_eq!(places.count_waiting(party), waiting);
                     let share = if reserve { held } else { 0 };
                     prop_assert!(places.free() <= share, "{} of {} free, {held} held", places.free(), all);
                 }

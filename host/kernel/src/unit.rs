@@ -141,6 +141,15 @@ pub struct Row {
     pub lease: Option<Lease>,
 }
 
+impl Row {
+    /// The bytes of its texts.
+    pub fn text_bytes(&self) -> usize {
+        let pairs = self.index.iter().chain(&self.unique);
+        let entries: usize = pairs.map(|(field, value)| field.len() + value.len()).sum();
+        self.body.len() + entries + self.text.as_ref().map_or(0, String::len)
+    }
+}
+
 /// When a leased row is handed out, and to whom.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lease {

@@ -102,8 +102,16 @@ impl Log {
 
 impl Export {
     /// Writes it piece by piece, until all is written or the reader is gone, or takes nothing for
-    /// too long. It holds its place among the open streams until then.
-    pub async fn write(self, pieces: mpsc::Sender<Bytes>, _place: impl Send) {
+    /// too long, or may read no more, which is asked before each page of rows. It holds its place
+    /// among the open streams until then.
+    pub async fn write<F>(
+        self,
+        pieces: mpsc::Sender<Bytes>,
+        may_read: impl Fn() -> F + Send + Sync,
+        _place: impl Send,
+    ) where
+        F: Future<Output = bool> + Send,
+    {
         let send = async |text: Vec<u8>| {
             matches!(tokio::time::timeout(PATIENCE, pieces.send(text.into())).await, Ok(Ok(())))
         };
@@ -111,7 +119,7 @@ impl Export {
         if !send(line(&self.head)).await {
             return;
         }
-        while at < self.to {
+        while at < self.to && may_read().await {
             let limit = u32::try_from(self.to - at).unwrap_or(STEP).min(STEP.min(PAGE_ROWS_MAX));
             let rows = self
                 .log

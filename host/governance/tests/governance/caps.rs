@@ -23,6 +23,7 @@ on_both!(
     a_kit_bounds_each_user_and_a_project_all_of_them,
     a_window_ends_and_another_begins,
     a_soft_cap_asks_a_person_where_one_can_be_asked,
+    what_waits_beyond_a_soft_cap_is_bounded_by_it_once_more,
     beyond_a_soft_cap_the_others_bind_still,
     money_of_a_user_is_counted_without_any_cap,
     a_cap_that_comes_finds_what_was_spent_in_its_window,
@@ -163,6 +164,18 @@ async fn a_soft_cap_asks_a_person_where_one_can_be_asked(bed: Bed) {
     bed.grant(leave(2 * CENT)).await;
 }
 
+async fn what_waits_beyond_a_soft_cap_is_bounded_by_it_once_more(bed: Bed) {
+    bed.set_organization(soft_budget(10)).await;
+    bed.grant(leave(10 * CENT)).await;
+    let ask = async |amount| bed.ask_from(Some(crate::words::client()), leave(amount)).await;
+    assert_eq!(crate::bed::reason(ask(10 * CENT + 1).await), "budget_exceeded");
+    bed.wait(leave(6 * CENT)).await;
+    assert_eq!(crate::bed::reason(ask(5 * CENT).await), "budget_exceeded");
+    bed.wait(leave(4 * CENT)).await;
+    let stands = bed.meter("organization", &organization_reach()).await.now();
+    assert_eq!((stands.reserved, stands.over_reserved), (10 * CENT, 10 * CENT));
+}
+
 async fn beyond_a_soft_cap_the_others_bind_still(bed: Bed) {
     bed.set_organization(soft_budget(10)).await;
     bed.set_user(budget(15)).await;
@@ -174,7 +187,7 @@ async fn beyond_a_soft_cap_the_others_bind_still(bed: Bed) {
     let beyond: Vec<&str> = hold
         .charges
         .iter()
-        .filter(|charge| charge.admission == charter_kernel::meter::Admission::Beyond)
+        .filter(|charge| charge.admission.is_beyond())
         .map(|charge| charge.scope.as_str())
         .collect();
     assert_eq!(beyond, ["organization"]);

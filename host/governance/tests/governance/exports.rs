@@ -2,6 +2,8 @@
 //! changed the fault is named, by its row where the row tells on itself.
 
 use std::io::Cursor;
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::SeqCst;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -29,7 +31,7 @@ on_both!(
 async fn export(bed: &Bed, after: u64) -> Vec<String> {
     let export = Log::of(bed.store(), &id(1)).export(after).await.unwrap();
     let (pieces, mut read) = mpsc::channel(1);
-    let write = tokio::spawn(export.write(pieces, ()));
+    let write = tokio::spawn(export.write(pieces, || async { true }, ()));
     let mut bytes = Vec::new();
     while let Some(piece) = read.recv().await {
         bytes.extend_from_slice(&piece);
@@ -294,11 +296,32 @@ async fn who_is_gone_is_written_for_no_longer() {
     let export = Log::of(bed.store(), &id(1)).export(0).await.unwrap();
     let (pieces, mut read) = mpsc::channel(1);
     let (place, mut held) = mpsc::channel::<()>(1);
-    let write = tokio::spawn(export.write(pieces, place));
+    let write = tokio::spawn(export.write(pieces, || async { true }, place));
     read.recv().await.unwrap();
     drop(read);
     write.await.unwrap();
     assert_eq!(held.recv().await, None, "its place among the streams is free");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_may_read_no_more_gets_no_further_page() {
+    let bed = Bed::sqlite().await;
+    add(bed.store(), &id(1), 450).await;
+    let export = Log::of(bed.store(), &id(1)).export(0).await.unwrap();
+    let (pieces, mut read) = mpsc::channel(1);
+    let asked = AtomicU32::new(0);
+    let may_read = move || {
+        let is_first = asked.fetch_add(1, SeqCst) == 0;
+        async move { is_first }
+    };
+    let write = tokio::spawn(export.write(pieces, may_read, ()));
+    let mut bytes = Vec::new();
+    while let Some(piece) = read.recv().await {
+        bytes.extend_from_slice(&piece);
+    }
+    write.await.unwrap();
+    let lines = String::from_utf8(bytes).unwrap().lines().count();
+    assert!((2..450).contains(&lines), "the head and one page: {lines}");
 }
 
 #[test]

@@ -238,12 +238,13 @@ async fn captures_of_a_quarter_of_an_hour_are_one_record(bed: Bed) {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_person_let_through_stands_beside_the_cap_when_it_is_spent() {
     let bed = Bed::sqlite().await;
-    bed.set_organization(soft_budget(1)).await;
+    bed.set_organization(soft_budget(3)).await;
+    bed.spend(CENT).await;
     let waits = bed.wait(leave(3 * CENT)).await;
     bed.capture(&waits.hold, 2 * CENT).await;
     let count = bed.meter("organization", &organization_reach()).await.now();
-    assert_eq!((count.over_spent, count.over_reserved, count.spent), (2 * CENT, 0, 0));
-    bed.grant(leave(CENT)).await;
+    assert_eq!((count.over_spent, count.over_reserved, count.spent), (2 * CENT, 0, CENT));
+    bed.grant(leave(2 * CENT)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -175,7 +175,7 @@ async fn money_that_is_not_there_is_not_held(bed: Bed) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_key_pinned_to_a_user_spends_credit_below_a_cap_only() {
+async fn a_key_pinned_to_a_user_spends_credit_below_a_hard_cap_only() {
     let bed = Bed::sqlite().await;
     fund(&bed, 100 * CENT).await;
     let pinned = || {
@@ -199,6 +199,8 @@ async fn a_key_pinned_to_a_user_spends_credit_below_a_cap_only() {
             "project" => bed.set_project(members.clone()).await,
             _ => bed.set_organization(members.clone()).await,
         };
+        set(&crate::words::soft_budget(100)).await;
+        assert_eq!(bed.refuse(pinned()).await, "no_cap", "{scope}");
         set(&budget(100)).await;
         let granted = bed.grant(pinned()).await;
         bed.void(&granted.id).await;

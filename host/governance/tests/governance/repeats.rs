@@ -3,6 +3,7 @@
 
 use charter_engine::job::{JobRecord, NEVER, Owner, PARKED_GROUP, jobs};
 use charter_governance::approvals::{self, Job, Origin, Request};
+use charter_kernel::governance::hold::State;
 use charter_kernel::refusal::Refusal;
 use charter_kernel::role::Role;
 use charter_kernel::scope::{ActorKind, Level, Naming, Principal, Subject};
@@ -22,6 +23,7 @@ on_both!(
     a_request_is_made_again_with_what_is_left_of_its_authority,
     a_job_waits_by_its_approval_and_nobody_else_runs_it,
     a_job_that_was_not_approved_has_failed,
+    a_cancelled_job_takes_what_waits_for_it_with_it,
 );
 
 /// The request as it is made again now.
@@ -230,6 +232,34 @@ async fn a_job_that_was_not_approved_has_failed(bed: Bed) {
     let mut txn = bed.begin();
     approvals::unpark(&mut txn, &denied, bed.now()).await.unwrap();
     assert!(txn.unit().writes.is_empty());
+}
+
+async fn a_cancelled_job_takes_what_waits_for_it_with_it(bed: Bed) {
+    bed.set_organization(asking(1)).await;
+    let job = job(&bed).await;
+    let key = job.key.clone();
+    let approval = park(&bed, job).await;
+    let parked: JobRecord = serde_json::from_str(&bed.row(&key).await.unwrap().body).unwrap();
+    let other = Key::new(&user_reach(), &jobs(), "other");
+    let without = JobRecord { approval: None, ..parked.clone() };
+    let mut txn = bed.begin();
+    for none in [(&other, &parked), (&key, &without)] {
+        approvals::cancel_of_job(&mut txn, none, bed.now()).await.unwrap();
+    }
+    assert!(txn.unit().writes.is_empty());
+    approvals::cancel_of_job(&mut txn, (&key, &parked), bed.now()).await.unwrap();
+    txn.commit().await.unwrap();
+    let ended = bed.approval(&approval.id).await;
+    assert_eq!((ended.status, ended.resolved_at), (Status::Canceled, Some(bed.now())));
+    assert_eq!(bed.hold(&approval.hold).await.state, State::Voided);
+    let (name, event) = bed.events().await.remove(0);
+    assert_eq!(
+        (name.as_str(), &event["payload"]["reason"]),
+        ("approval.resolved", &json!("canceled"))
+    );
+    let mut txn = bed.begin();
+    approvals::cancel_of_job(&mut txn, (&key, &parked), bed.now()).await.unwrap();
+    assert!(txn.unit().writes.is_empty(), "an end stays one");
 }
 
 #[tokio::test(flavor = "multi_thread")]

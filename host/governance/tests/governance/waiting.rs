@@ -28,6 +28,7 @@ on_both!(
     what_waits_has_its_room_already,
     what_is_approved_is_held_anew_in_the_window_that_counts_now,
     what_is_approved_is_decided_anew,
+    what_people_have_approved_uses_up_no_grant,
     words_of_who_has_left_since_carry_no_later_run,
     a_run_that_broke_off_makes_room_for_the_next,
     a_run_again_that_proposes_otherwise_takes_the_place_of_the_first,
@@ -215,12 +216,26 @@ async fn what_is_approved_is_decided_anew(bed: Bed) {
     bed.set_organization(budget(5)).await;
     assert_eq!(reason(bed.ask_from(again(&run), leave(6 * CENT)).await), "budget_exceeded");
     assert_eq!(bed.hold(&approval.hold).await.state, State::Pending);
-    // Beyond a soft cap a person's word is enough.
+    // Beyond a soft cap a person's word is enough, as far as the cap goes once more.
+    bed.spend(CENT).await;
     bed.set_organization(soft_budget(5)).await;
+    assert_eq!(reason(bed.ask_from(again(&run), leave(6 * CENT)).await), "budget_exceeded");
+    bed.set_organization(soft_budget(6)).await;
     let granted = bed.ask_from(again(&run), leave(6 * CENT)).await.unwrap();
     assert_eq!(granted.hold.state, State::Held);
     bed.set_user(json!({ "revoked": { "at": bed.now(), "reason": null } })).await;
     assert_eq!(reason(bed.ask_from(again(&run), leave(CENT)).await), "profile_revoked");
+}
+
+async fn what_people_have_approved_uses_up_no_grant(bed: Bed) {
+    bed.set_organization(asking(1)).await;
+    let approval = bed.wait(leave(CENT)).await;
+    bed.insert(&crate::words::given(&json!({ "max_uses": 1 }))).await;
+    let run = approve(&bed, &approval).await;
+    let granted = bed.ask_from(again(&run), leave(CENT)).await.unwrap();
+    assert_eq!((granted.hold.state, granted.hold.decision.grant), (State::Held, None));
+    let next = bed.grant(leave(CENT)).await;
+    assert_eq!(next.hold.decision.grant.as_deref(), Some("g"), "it is left");
 }
 
 async fn words_of_who_has_left_since_carry_no_later_run(bed: Bed) {

@@ -38,8 +38,7 @@ pub(super) fn reserve(
         meter::Denied::Frozen => Refused::Frozen { key: key.clone() },
         meter::Denied::Moved => Refused::Moved { meter: key.clone() },
         meter::Denied::Over(count) => {
-            let cap = if let Admission::Within(cap) = admission { cap } else { i64::MAX };
-            Refused::OverCap { meter: key.clone(), count, cap }
+            Refused::OverCap { meter: key.clone(), count, cap: admission.most() }
         }
     })?;
     encode(key, &row)

@@ -177,15 +177,21 @@ impl Gauge {
         self.cap.most.is_none_or(|most| stands <= most)
     }
 
+    /// Whether so much more may wait for a person, or be let through by one, where it is full.
+    pub fn admits_beyond(&self, amount: i64) -> bool {
+        let stands = self.count.over_reserved.saturating_add(amount);
+        !self.cap.hard && self.cap.most.is_none_or(|most| stands <= most)
+    }
+
     /// The charge of an amount in it; `beyond` it where a person has a say.
     pub fn charge(&self, amount: i64, beyond: bool) -> Charge {
-        let within = || Admission::Within(self.cap.most.unwrap_or(i64::MAX));
+        let most = self.cap.most.unwrap_or(i64::MAX);
         Charge {
             scope: self.cap.scope.clone(),
             meter: self.cap.meter.clone(),
             slot: self.window.slot.clone(),
             amount: if self.cap.unit == Counted::Times { 1 } else { amount },
-            admission: if beyond { Admission::Beyond } else { within() },
+            admission: if beyond { Admission::Beyond(most) } else { Admission::Within(most) },
             unit: self.cap.unit,
         }
     }
@@ -309,7 +315,13 @@ mod tests {
         };
         assert!(times.admits(1_000));
         assert_eq!(times.charge(1_000, false).amount, 1);
-        assert_eq!(money.charge(9, true).admission, Admission::Beyond);
+        assert_eq!(money.charge(9, true).admission, Admission::Beyond(100));
+        let soft = Gauge {
+            cap: Cap { hard: false, ..money.cap.clone() },
+            count: Count { over_reserved: 70, ..money.count },
+            ..money.clone()
+        };
+        assert!(soft.admits_beyond(30) && !soft.admits_beyond(31) && !money.admits_beyond(1));
         let open = Gauge { cap: Cap { most: None, ..money.cap.clone() }, ..money };
         assert!(open.admits(i64::MAX));
         assert_eq!(open.charge(9, false).admission, Admission::Within(i64::MAX));

@@ -497,11 +497,37 @@ impl Hold {
     }
 
     /// Nobody knows whether it happened: what it reserved stays reserved until a person, or the
-    /// primitive, says what became of it.
+    /// primitive, says what became of it. One that a later request was to settle is asked about
+    /// once that request's time is over, however long it was kept for.
     pub fn doubt(&self, id: &str) -> Step {
-        let next = Self { state: State::InDoubt, ..self.clone() };
-        let write = next.replace(id, next.until);
+        let due_at = self.settler.as_ref().map_or(self.until, |settler| settler.until);
+        // The questions about one become rarer with the time since it came in doubt.
+        let until = if self.state == State::InDoubt { self.until } else { due_at };
+        let next = Self { state: State::InDoubt, until, settler: None, ..self.clone() };
+        let write = next.replace(id, due_at);
         self.step(id, next, vec![write])
+    }
+
+    /// Whether a request of this primitive and reach may settle it after its own: one of whom it
+    /// was given for; and, of whomever it was given for, one by which a provider's signed word
+    /// reaches the organization as a whole.
+    pub fn is_settled_by(&self, primitive: &str, reach: &Reach, word: Word) -> bool {
+        let whole = Reach::organization(&self.subject.organization);
+        let is_told = word == Word::Provider && *reach == whole;
+        self.primitive == primitive && (is_told || self.subject.reach() == *reach)
+    }
+
+    /// Whether a request after its own may settle it at all, sooner or later.
+    pub fn is_left(&self) -> bool {
+        self.state == State::InDoubt
+            || self.kept && matches!(self.state, State::Held | State::Dispatched)
+    }
+
+    /// Whether a later request settles it now. One that was dispatched stays its settler's until it
+    /// is in doubt.
+    pub fn has_settler(&self, now: Instant) -> bool {
+        self.state == State::Dispatched
+            || self.settler.as_ref().is_some_and(|settler| settler.until > now)
     }
 
     fn step(&self, id: &str, hold: Self, writes: Vec<Write>) -> Step {
@@ -610,7 +636,7 @@ impl Charge {
     }
 
     fn end(&self, spent: i64, freezes: bool) -> Write {
-        let beyond = self.admission == Admission::Beyond;
+        let beyond = self.admission.is_beyond();
         let tally = Tally { released: self.amount, spent, beyond, freezes };
         Write::Tally { meter: self.meter.clone(), slot: self.slot.clone(), tally }
     }

@@ -75,7 +75,8 @@ pub enum No {
     MorePeople,
     /// It exceeds a soft cap, and nobody can be asked.
     OverSoftCap,
-    /// A caller that is pinned to a user spends the organization's credit, and no cap bounds it.
+    /// A caller that is pinned to a user spends the organization's credit, and no hard cap
+    /// bounds it.
     NoCap,
     /// A test project spends the organization's credit.
     LiveCredit,
@@ -192,13 +193,14 @@ impl Spender {
 
     /// Whether it may be paid for out of where the money comes from: the user's own accounts bound
     /// themselves. Of the organization's credit a test project spends nothing, and who is pinned to
-    /// a user only below a budget of the user's kit, the user, the project or the organization. A
-    /// cap that a caller has set itself, or a limit on how often, bounds nothing here.
+    /// a user only below a hard budget of the user's kit, the user, the project or the
+    /// organization. A soft one alone, a cap that a caller has set itself, or a limit on how often,
+    /// bounds nothing here.
     ///
     /// # Errors
     /// [`No::LiveCredit`], [`No::NoCap`].
     pub fn may_spend(self, pay: Option<&Pay>, gauges: &[Gauge]) -> Result<(), No> {
-        let is_capped = || gauges.iter().any(|gauge| gauge.cap.is_budget());
+        let is_capped = || gauges.iter().any(|gauge| gauge.cap.hard && gauge.cap.is_budget());
         match pay {
             Some(pay) if pay.from.id == CREDIT && self.is_test => Err(No::LiveCredit),
             Some(pay) if pay.from.id == CREDIT && self.is_pinned && !is_capped() => Err(No::NoCap),
@@ -281,9 +283,10 @@ impl No {
             )
             .hint("Ask again: what waits then waits for as many."),
             No::NoCap => {
-                let told = "The key is pinned to a user, and no cap bounds what it takes of the organization's credit.";
-                return Refusal::forbidden("no_cap", told)
-                    .hint("Set a budget on the user, its kit, its project or the organization.");
+                let told = "The key is pinned to a user, and no hard budget bounds what it takes of the organization's credit.";
+                return Refusal::forbidden("no_cap", told).hint(
+                    "Set a hard budget on the user, its kit, its project or the organization.",
+                );
             }
             No::LiveCredit => {
                 let told = "A test project spends nothing of the organization's credit.";

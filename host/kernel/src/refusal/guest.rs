@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 
 use super::{Catalogue, Code, Refusal};
 use crate::fault::Fault;
-use crate::limits::{REFUSAL_DETAILS_BYTES_MAX, REFUSAL_TEXT_CHARS_MAX};
+use crate::limits::{REFUSAL_DETAILS_BYTES_MAX, REFUSAL_TEXT_CHARS_MAX, RETRY_AFTER_SECONDS_MAX};
 
 /// A failure as it crosses the interface, in either direction.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -144,7 +144,8 @@ impl Refusal {
         refusal.reason = failure.reason.map(shorten).or(refusal.reason);
         refusal.param = failure.param.map(shorten);
         refusal.details = details(failure.details);
-        refusal.retry_after_seconds = failure.retry_after_seconds;
+        refusal.retry_after_seconds =
+            failure.retry_after_seconds.map(|seconds| seconds.min(RETRY_AFTER_SECONDS_MAX));
         if code == Code::InvalidInput && !refusal.details.contains_key("faults") {
             let fault =
                 Fault::new(refusal.param.clone().unwrap_or_default(), refusal.message.clone());
@@ -311,6 +312,20 @@ mod tests {
             let mut failure = failure("not_found");
             failure.details = Some(odd.into());
             assert!(Refusal::guest(failure, &[]).unwrap().details.is_empty());
+        }
+    }
+
+    #[test]
+    fn a_guest_has_nobody_wait_for_longer_than_a_day() {
+        for (asked, told) in [
+            (None, None),
+            (Some(0), Some(0)),
+            (Some(RETRY_AFTER_SECONDS_MAX), Some(RETRY_AFTER_SECONDS_MAX)),
+            (Some(RETRY_AFTER_SECONDS_MAX + 1), Some(RETRY_AFTER_SECONDS_MAX)),
+            (Some(u32::MAX), Some(RETRY_AFTER_SECONDS_MAX)),
+        ] {
+            let busy = Failure { retry_after_seconds: asked, ..failure("rate_limited") };
+            assert_eq!(Refusal::guest(busy, &[]).unwrap().retry_after_seconds, told, "{asked:?}");
         }
     }
 

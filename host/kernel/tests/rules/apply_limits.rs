@@ -143,7 +143,12 @@ fn writes(text: &str) -> Vec<Write> {
         Write::Remove { key: at(), expected: None },
         Write::Add { key: at(), field: "f".into(), amount: 1 },
         Write::Open { meter: at(), slot: slot.clone(), spent: 0 },
-        Write::Reserve { meter: at(), slot: slot.clone(), amount: 0, admission: Admission::Beyond },
+        Write::Reserve {
+            meter: at(),
+            slot: slot.clone(),
+            amount: 0,
+            admission: Admission::Beyond(0),
+        },
         Write::Tally { meter: at(), slot, tally },
         Write::Transfer { from: at(), to: crate::bed::key("b"), amount: 1, phase: Phase::Post },
         Write::Transfer { from: crate::bed::key("b"), to: at(), amount: 1, phase: Phase::Post },

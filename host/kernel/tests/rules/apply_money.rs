@@ -48,9 +48,8 @@ fn a_reservation_is_admitted_up_to_the_cap() {
     assert_eq!(database.meter(&meter("user")).now(), count);
     let over = Refused::OverCap { meter: meter("user"), count, cap: 100 };
     assert_eq!(database.refuse(vec![reserve("user", 1, Admission::Within(100))]), over);
-    let negative = database.refuse(vec![reserve("user", -1, Admission::Beyond)]);
-    let (meter, cap) = (meter("user"), i64::MAX);
-    assert_eq!(negative, Refused::OverCap { meter, count, cap });
+    let negative = database.refuse(vec![reserve("user", -1, Admission::Beyond(100))]);
+    assert_eq!(negative, over);
 }
 
 #[test]
@@ -136,7 +135,7 @@ fn a_row_that_is_no_meter_refuses_like_a_sum_that_cannot_be_made() {
             meter: odd.clone(),
             slot: slot.clone(),
             amount: 1,
-            admission: Admission::Beyond,
+            admission: Admission::Beyond(1),
         },
         Write::Tally { meter: odd.clone(), slot: slot.clone(), tally: tally(0, 1) },
         Write::Open { meter: odd.clone(), slot, spent: 0 },

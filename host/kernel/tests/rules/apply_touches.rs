@@ -103,7 +103,7 @@ fn the_books_have_no_revisions() {
         meter: meter("user"),
         slot: slot.clone(),
         amount: 1,
-        admission: Admission::Beyond,
+        admission: Admission::Beyond(1),
     };
     let writes = [
         reserve,
@@ -162,7 +162,7 @@ fn units_meet_at_shared_rows_of_money_alone() {
         meter,
         slot: slot(),
         amount: 1,
-        admission: Admission::Beyond,
+        admission: Admission::Beyond(1),
     };
     let own = std::slice::from_ref(&shared);
     assert_eq!(met(reserve(shared.clone())), own);

@@ -136,7 +136,7 @@ fn an_amount_is_charged_as_the_cap_counts() {
     assert_eq!(money.charge(40, false).admission, Admission::Within(MOST));
     assert_eq!(
         (money.charge(40, true).admission, money.charge(40, false).amount),
-        (Admission::Beyond, 40)
+        (Admission::Beyond(MOST), 40)
     );
     assert_eq!((times.charge(40, false).amount, times.charge(0, false).amount), (1, 1));
     assert_eq!(uncapped.charge(40, false).admission, Admission::Within(i64::MAX));

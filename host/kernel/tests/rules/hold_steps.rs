@@ -8,7 +8,7 @@ use charter_kernel::governance::settle::{End, Wish};
 use charter_kernel::lease::group;
 use charter_kernel::ledger::Phase;
 use charter_kernel::meter::{Admission, Tally};
-use charter_kernel::unit::{Draft, Guard, Space, Write};
+use charter_kernel::unit::{Draft, Guard, Reach, Space, Write};
 
 use crate::bed::NOW;
 use crate::holds::{charge, day, free, paid};
@@ -228,6 +228,58 @@ fn a_doubt_releases_nothing_and_is_asked_about() {
 }
 
 #[test]
+fn a_kept_hold_in_doubt_is_asked_about_when_its_settler_is_over_and_then_ever_more_rarely() {
+    let over = NOW.plus_ms(1_000);
+    let settler = Some(Settler { request: "r".into(), until: over });
+    let kept = Hold { kept: true, until: NOW.plus_ms(86_400_000), settler, ..paid(30) };
+    let step = Hold { state: State::Dispatched, ..kept.clone() }.doubt("h");
+    assert_eq!((step.hold.until, &step.hold.settler), (over, &None), "another may settle it");
+    assert_eq!(own(&step).lease, Some((group("o", DOUBT), over)));
+    // Who was asked and does not know is asked once its own time is over.
+    let began = NOW.plus_ms(-5_000);
+    let step = Hold { state: State::InDoubt, until: began, ..kept }.doubt("h");
+    assert_eq!((step.hold.until, step.hold.settler.clone()), (began, None));
+    assert_eq!(own(&step).lease, Some((group("o", DOUBT), over)));
+}
+
+#[test]
+fn a_hold_is_settled_by_its_own_and_by_a_providers_word_to_the_whole_organization() {
+    let hold = free();
+    let own = hold.subject.reach();
+    let (whole, other) = (Reach::organization("o"), Reach::organization("other"));
+    for word in [Word::Asker, Word::Provider] {
+        assert!(hold.is_settled_by("shop", &own, word));
+        assert!(!hold.is_settled_by("cards", &own, word));
+        assert!(!hold.is_settled_by("shop", &Reach::user("somebody else"), word));
+        assert!(!hold.is_settled_by("shop", &other, word));
+        assert!(!hold.is_settled_by("cards", &whole, word));
+        assert_eq!(hold.is_settled_by("shop", &whole, word), word == Word::Provider);
+    }
+}
+
+#[test]
+fn what_a_settler_has_dispatched_is_not_over_for_others_and_not_theirs_yet() {
+    let settler = Some(Settler { request: "r".into(), until: NOW.plus_ms(1) });
+    for (state, kept, is_left, is_busy) in [
+        (State::Pending, false, false, false),
+        (State::Held, false, false, false),
+        (State::Held, true, true, false),
+        (State::Dispatched, false, false, true),
+        (State::Dispatched, true, true, true),
+        (State::InDoubt, false, true, false),
+        (State::InDoubt, true, true, false),
+        (State::Captured, true, false, false),
+        (State::Voided, true, false, false),
+    ] {
+        let hold = Hold { state, kept, ..free() };
+        assert_eq!((hold.is_left(), hold.has_settler(NOW)), (is_left, is_busy), "{state:?} {kept}");
+        let taken = Hold { settler: settler.clone(), ..hold };
+        assert!(taken.has_settler(NOW));
+        assert_eq!(taken.has_settler(NOW.plus_ms(1)), is_busy);
+    }
+}
+
+#[test]
 fn a_hold_that_is_taken_and_captured_at_once_is_inserted_as_it_ends() {
     let hold = paid(30);
     let writes = hold.take_with("h", capture(&hold, 25));
@@ -322,7 +374,7 @@ fn an_over_capture_of_the_organizations_own_freezes_nothing() {
 #[test]
 fn what_was_admitted_beyond_a_soft_cap_ends_beyond_it() {
     let charges =
-        vec![Charge { admission: Admission::Beyond, ..charge("user", 30, Counted::Money) }];
+        vec![Charge { admission: Admission::Beyond(30), ..charge("user", 30, Counted::Money) }];
     let hold = Hold { charges, ..paid(30) };
     assert!(tallies(&capture(&hold, 25).writes)[0].2.beyond);
     assert!(tallies(&hold.void("h", NOW).writes)[0].2.beyond);

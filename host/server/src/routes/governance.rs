@@ -371,7 +371,7 @@ pub async fn simulate_action(
     let mut caps = Vec::new();
     for gauge in gauges.iter().filter(|gauge| gauge.cap.most.is_some()) {
         let admits = gauge.admits(if spends { amount } else { 0 });
-        over = over.or((!admits && spends).then_some(gauge.cap.hard));
+        over = over.max((!admits && spends).then_some(!gauge.admits_beyond(amount)));
         if !place.scope().principal().sees_sum_of(&gauge.cap.scope) {
             continue;
         }
@@ -392,7 +392,7 @@ pub async fn simulate_action(
 }
 
 /// The verdict, by what comes first: the profile, its kit, the policy, limits, then caps; `over`
-/// says whether a cap is full, and whether it is hard.
+/// says whether a cap is full, and whether a person can let nothing beyond it.
 fn judge(
     revoked: bool,
     no_kit: bool,

@@ -119,7 +119,7 @@ fn how_an_action_goes_on_by_verdict_cap_and_person() {
 const PINNED: Spender = Spender { is_pinned: true, is_test: false };
 
 #[test]
-fn who_is_pinned_spends_credit_only_below_a_budget_that_is_not_its_own() {
+fn who_is_pinned_spends_credit_only_below_a_hard_budget_that_is_not_its_own() {
     let from = |name: &str| {
         let account = |name: &str| Key::new(&Reach::user("u"), &meters_space(), name);
         Pay { from: account(name), to: account("b"), memo: String::new() }
@@ -130,10 +130,17 @@ fn who_is_pinned_spends_credit_only_below_a_budget_that_is_not_its_own() {
         for scope in budgets {
             let capped = [gauge(scope, Counted::Money, Some(100), hard)];
             let counted = [gauge(scope, Counted::Money, None, hard)];
-            assert_eq!(PINNED.may_spend(Some(&credit), &capped), Ok(()), "{scope}");
+            let expected = if hard { Ok(()) } else { Err(No::NoCap) };
+            assert_eq!(PINNED.may_spend(Some(&credit), &capped), expected, "{scope}, hard: {hard}");
             assert_eq!(PINNED.may_spend(Some(&credit), &counted), Err(No::NoCap), "{scope}");
         }
     }
+    // A hard one bounds, whatever soft ones stand beside it.
+    let both = [
+        gauge("kit", Counted::Money, Some(10), false),
+        gauge("organization", Counted::Money, Some(100), true),
+    ];
+    assert_eq!(PINNED.may_spend(Some(&credit), &both), Ok(()));
     // A card's cap is the caller's own, and a limit says how often.
     let own_say = ["card", "limit:few", "grant:g1"]
         .map(|scope| gauge(scope, Counted::Money, Some(100), true));
@@ -211,7 +218,7 @@ fn what_is_asked_of_a_cap_is_what_was_asked_for() {
     let seen: Vec<_> = all.iter().map(|charge| (charge.amount, charge.admission)).collect();
     let within = Admission::Within;
     let expected =
-        [(1, within(3)), (15, within(100)), (15, within(i64::MAX)), (15, Admission::Beyond)];
+        [(1, within(3)), (15, within(100)), (15, within(i64::MAX)), (15, Admission::Beyond(20))];
     assert_eq!(seen, expected);
     assert!(charges(&gauges, None, &BTreeSet::new()).iter().all(|charge| charge.amount <= 1));
 }
@@ -298,7 +305,8 @@ fn caps() -> impl Strategy<Value = Vec<(Option<i64>, bool, bool)>> {
 
 proptest! {
     /// Under any rules, caps and people: nothing that a policy denies is held, a hard cap is never
-    /// gone beyond, and what goes beyond a soft one has had a person's word or waits for it.
+    /// gone beyond, and what goes beyond a soft one has had a person's word or waits for it, and is no
+    /// more than the cap.
     #[test]
     fn nothing_is_set_aside_without_leave(
         effect in effects(),
@@ -335,7 +343,10 @@ proptest! {
             let mut meter = Meter::new(gauge.window.slot.clone(), 10);
             let admitted = meter.reserve(&charge.slot, charge.amount, charge.admission).is_ok();
             match charge.admission {
-                Admission::Beyond => prop_assert!(by_a_person && !gauge.cap.hard),
+                Admission::Beyond(most) => {
+                    prop_assert!(by_a_person && !gauge.cap.hard);
+                    prop_assert_eq!((admitted, Some(most)), (amount <= most, gauge.cap.most));
+                }
                 Admission::Within(_) => prop_assert_eq!(admitted, gauge.admits(amount)),
             }
         }

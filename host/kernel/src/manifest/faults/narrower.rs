@@ -115,6 +115,23 @@ const WHOLE: [&str; 18] = [
     "unevaluatedProperties",
 ];
 
+/// Keywords that explain a value and rule out none.
+const ANNOTATIONS: [&str; 8] = [
+    "$comment",
+    "default",
+    "deprecated",
+    "description",
+    "examples",
+    "readOnly",
+    "title",
+    "writeOnly",
+];
+/// Keywords whose members are names and no keywords.
+const NAMED: [&str; 5] =
+    ["$defs", "dependentRequired", "dependentSchemas", "patternProperties", "properties"];
+/// Keywords that hold values as they are.
+const LITERAL: [&str; 2] = ["const", "enum"];
+
 impl Comparison<'_> {
     fn schemas(
         &mut self,
@@ -248,11 +265,34 @@ fn compare_keywords(old: &Members, new: &Members, mut say: impl FnMut(&str, Stri
             }
         }
     }
-    for keyword in WHOLE
-        .into_iter()
-        .filter(|keyword| new.contains_key(*keyword) && old.get(*keyword) != new.get(*keyword))
-    {
-        say(keyword, "must stay: the host cannot tell whether it admits as much".into());
+    for keyword in WHOLE {
+        let Some(now) = new.get(keyword) else { continue };
+        if !old.get(keyword).is_some_and(|before| is_same(keyword, before, now)) {
+            say(keyword, "must stay: the host cannot tell whether it admits as much".into());
+        }
+    }
+}
+
+/// Whether what stands under a keyword admits the same, however it is explained.
+fn is_same(keyword: &str, old: &Value, new: &Value) -> bool {
+    if LITERAL.contains(&keyword) {
+        return old == new;
+    }
+    match (old, new) {
+        (Value::Object(old), Value::Object(new)) => {
+            let counts = |name: &str| NAMED.contains(&keyword) || !ANNOTATIONS.contains(&name);
+            let count = |schema: &Members| schema.keys().filter(|name| counts(name)).count();
+            count(old) == count(new)
+                && old.iter().filter(|(name, _)| counts(name)).all(|(name, before)| {
+                    let keyword = if NAMED.contains(&keyword) { "" } else { name.as_str() };
+                    new.get(name).is_some_and(|now| is_same(keyword, before, now))
+                })
+        }
+        (Value::Array(old), Value::Array(new)) => {
+            old.len() == new.len()
+                && old.iter().zip(new).all(|(before, now)| is_same("", before, now))
+        }
+        _ => old == new,
     }
 }
 

@@ -23,6 +23,22 @@ const FORMER_NAMES_MAX: usize = 8;
 const FORMER_NAME_BYTES_MAX: usize = 100;
 
 pub(super) fn check(manifest: &Manifest, faults: &mut Vec<Fault>) {
+    own_words(manifest, faults);
+    whatever_its_words(manifest, faults);
+}
+
+/// The same where an earlier build has installed the version, which let events begin with any word.
+pub(super) fn check_installed(manifest: &Manifest, faults: &mut Vec<Fault>) {
+    for (at, event) in manifest.events.iter().enumerate() {
+        if !manifest.tells(&event.name) && !is_former_name(&event.name) {
+            let told = "must be a name in lower case, with dots, that the host has not";
+            faults.push(Fault::new(format!("events.{at}.name"), told));
+        }
+    }
+    whatever_its_words(manifest, faults);
+}
+
+fn whatever_its_words(manifest: &Manifest, faults: &mut Vec<Fault>) {
     events(manifest, faults);
     errors(manifest, faults);
     unique(
@@ -37,16 +53,22 @@ pub(super) fn check(manifest: &Manifest, faults: &mut Vec<Fault>) {
     deprecation(manifest, faults);
 }
 
-fn events(manifest: &Manifest, faults: &mut Vec<Fault>) {
+fn own_words(manifest: &Manifest, faults: &mut Vec<Fault>) {
     for (at, event) in manifest.events.iter().enumerate() {
-        let path = format!("events.{at}.name");
         if !manifest.tells(&event.name) {
             let message = format!(
                 "must be {}.<past participle> in lower case, or begin with a word of `speaks_for`",
                 manifest.name
             );
-            faults.push(Fault::new(path, message));
-        } else if HOST_EVENTS.contains(&event.name.as_str()) {
+            faults.push(Fault::new(format!("events.{at}.name"), message));
+        }
+    }
+}
+
+fn events(manifest: &Manifest, faults: &mut Vec<Fault>) {
+    for (at, event) in manifest.events.iter().enumerate() {
+        let path = format!("events.{at}.name");
+        if manifest.tells(&event.name) && HOST_EVENTS.contains(&event.name.as_str()) {
             faults.push(Fault::new(path, format!("must not be {}: the host emits it", event.name)));
         }
         compiles(event.payload.as_ref(), &format!("events.{at}.payload"), faults);

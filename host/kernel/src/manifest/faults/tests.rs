@@ -186,6 +186,34 @@ fn an_event_can_have_had_another_name_and_leaves_it_out_where_it_had_none() {
 }
 
 #[test]
+fn what_is_only_explained_otherwise_is_no_narrower() {
+    let of = |schema: Value| check(&with("/collections/0/body/properties/holder", schema)).unwrap();
+    let old = of(json!({"anyOf": [{"type": "null"}, {"description": "Who it is for.",
+        "properties": {"title": {"title": "A title", "type": "string"}}, "type": "object"}]}));
+    let holder = |properties: Value| {
+        of(json!({"anyOf": [{"type": "null"}, {"description": "The holder.", "default": {},
+            "properties": properties, "type": "object"}]}))
+    };
+    assert_eq!(narrowings(&old, &holder(json!({"title": {"type": "string"}}))), []);
+    for other in [json!({}), json!({"title": {"type": "integer"}})] {
+        assert_eq!(narrowings(&old, &holder(other)).len(), 1);
+    }
+    let (one, two) = (json!({"title": 1}), json!({"title": 2}));
+    let fixed = |value: &Value| of(json!({"const": value}));
+    assert_eq!(narrowings(&fixed(&one), &fixed(&two)).len(), 1, "a value is no keyword");
+}
+
+#[test]
+fn a_version_that_is_installed_keeps_events_of_any_words_but_the_hosts() {
+    let kept = check_installed(&with("/events/0/name", json!("note.sent"))).unwrap();
+    assert_eq!(kept.events[0].name, "note.sent");
+    for wrong in ["webhook.test", "Note.sent\nforged"] {
+        let faults = check_installed(&with("/events/0/name", json!(wrong))).unwrap_err();
+        assert_eq!(faults[0].path, "events.0.name", "{wrong}");
+    }
+}
+
+#[test]
 fn events_of_another_word_are_its_own_once_it_says_so() {
     let mut manifest = with("/events/0/name", json!("note.sent"));
     assert_eq!(check(&manifest).unwrap_err()[0].path, "events.0.name");
