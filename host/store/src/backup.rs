@@ -15,7 +15,7 @@ use tokio::fs::File;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, BufWriter};
 
 use crate::config::StoreConfig;
-use crate::connection::Database;
+use crate::connection::{Database, beside};
 use crate::dialect::Dialect;
 use crate::error::BackupError;
 use crate::sql::{Connection, query, run};
@@ -42,7 +42,7 @@ impl Store {
     /// Writes everything, as of one moment, to one file that either database can be restored from.
     /// Online. Answers the number of rows.
     pub async fn backup(&self, to: &Path) -> Result<u64, BackupError> {
-        let unfinished = to.with_extension("unfinished");
+        let unfinished = beside(to, ".unfinished");
         let written = self.write_backup(&unfinished).await;
         match written {
             Ok(rows) => {

@@ -131,6 +131,22 @@ pub enum SealError {
     File(#[from] std::io::Error),
 }
 
+/// The master key was not rotated, or not wholly.
+#[derive(Debug, thiserror::Error)]
+pub enum RotateError {
+    /// Nothing was changed; the text says why.
+    #[error("the master key was not replaced: {0}")]
+    Refused(String),
+    /// Nothing was sealed under another key.
+    #[error("the master key was not replaced")]
+    Failed(#[source] SealError),
+    /// The key file holds the new key and each that is still needed.
+    #[error(
+        "the master key is replaced in part, and the key file holds each key that is needed: the next rotation goes on with it"
+    )]
+    Unfinished(#[source] SealError),
+}
+
 /// A backup or a restore failed.
 #[derive(Debug, thiserror::Error)]
 pub enum BackupError {

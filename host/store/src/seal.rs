@@ -110,6 +110,11 @@ pub(crate) fn row_of(organization: &str) -> Key {
     )
 }
 
+/// Whose data key the row keeps; nobody's where it is the deployment's own.
+pub(crate) fn organization_of(row: &Key) -> &str {
+    if row.id == "-" { "" } else { row.id.as_str() }
+}
+
 /// Seals bytes under a key; `context` is authenticated with them.
 pub(crate) fn encrypt(key: &[u8; 32], context: &str, bytes: &[u8]) -> Result<Vec<u8>, SealError> {
     let mut nonce = [0; NONCE_BYTES];
@@ -166,6 +171,17 @@ impl Master {
             self.keys().find(|key| name_of(key) == wrapped.master).ok_or(SealError::Broken)?;
         let opened = decrypt(key, &bind_text(organization, "data key"), &sealed)?;
         Ok(Zeroizing::new(opened.as_slice().try_into().map_err(|_| SealError::Broken)?))
+    }
+
+    /// The name of the key that the row's data key is under, where that opens it.
+    pub(crate) fn find_wrapper(&self, organization: &str, body: &str) -> Result<String, SealError> {
+        self.unwrap(organization, body)?;
+        let wrapped: Wrapped = serde_json::from_str(body).map_err(|_| SealError::Broken)?;
+        Ok(wrapped.master)
+    }
+
+    pub(crate) fn newest_name(&self) -> String {
+        name_of(self.newest())
     }
 }
 

@@ -1,5 +1,5 @@
 //! The key file: 32 random bytes in base64, readable by its owner only; after a rotation, the key
-//! before it on the next line.
+//! before it on the next line, and below it each older one that a data key is still under.
 
 use std::io::{ErrorKind, Write};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
@@ -9,10 +9,12 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use zeroize::Zeroizing;
 
+use super::name_of;
+use crate::connection::beside;
 use crate::error::OpenError;
 
-/// Keys of a file: one, the one before it, and one more while a rotation runs.
-const KEYS_MAX: usize = 3;
+/// The newest key and the one before it, which stay in the file in any case.
+const KEYS_KEPT: usize = 2;
 
 /// The deployment's master key and its predecessors, newest first.
 pub(crate) struct Master(Vec<Zeroizing<[u8; 32]>>);
@@ -30,7 +32,7 @@ impl Master {
                 let keys: Option<Vec<_>> =
                     text.lines().filter(|line| !line.trim().is_empty()).map(key).collect();
                 match keys {
-                    Some(keys) if (1..=KEYS_MAX).contains(&keys.len()) => Ok(Some(Self(keys))),
+                    Some(keys) if !keys.is_empty() => Ok(Some(Self(keys))),
                     _ => Err(OpenError::Configuration(format!(
                         "{} does not hold 32 bytes in base64",
                         path.display()
@@ -55,7 +57,7 @@ impl Master {
 
     /// Writes the file whole, or leaves it as it was.
     pub(crate) fn write(&self, path: &Path) -> std::io::Result<()> {
-        let new = path.with_extension("new");
+        let new = beside(path, ".new");
         match std::fs::remove_file(&new) {
             Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
             _ => {}
@@ -83,12 +85,15 @@ impl Master {
     }
 
     pub(crate) fn with_new_key(&self) -> std::io::Result<Self> {
-        let older = self.0.iter().take(KEYS_MAX - 1).cloned();
-        Ok(Self(std::iter::once(random()?).chain(older).collect()))
+        Ok(Self(std::iter::once(random()?).chain(self.0.iter().cloned()).collect()))
     }
 
-    pub(crate) fn newest_two(&self) -> Self {
-        Self(self.0.iter().take(2).cloned().collect())
+    /// Leaves out the older keys that seal nothing, by name; nothing where all are needed.
+    pub(crate) fn without_unused(&self, is_used: impl Fn(&str) -> bool) -> Option<Self> {
+        let (kept, older) = self.0.split_at(KEYS_KEPT.min(self.0.len()));
+        let used = older.iter().filter(|key| is_used(&name_of(key)));
+        let keys: Vec<_> = kept.iter().chain(used).cloned().collect();
+        (keys.len() < self.0.len()).then_some(Self(keys))
     }
 }
 

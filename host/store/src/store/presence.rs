@@ -43,13 +43,7 @@ impl Store {
         database.make_folder()?;
         let path = file.with_extension("lock");
         let failed = |source| OpenError::File { path: path.display().to_string(), source };
-        let opened = OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .mode(0o600)
-            .open(&path)
-            .map_err(failed)?;
+        let opened = open_lock(&path).map_err(failed)?;
         match lock(&opened) {
             Ok(()) => Ok(FolderLock(Some((opened, path)))),
             Err(TryLockError::WouldBlock) => Err(OpenError::Held(folder_of(file))),
@@ -77,6 +71,11 @@ impl Store {
         };
         if there { Ok(()) } else { Err(OpenError::Absent(place())) }
     }
+}
+
+/// Opens a file for the sake of its lock.
+pub(super) fn open_lock(path: &Path) -> std::io::Result<File> {
+    OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path)
 }
 
 /// Takes the lock; waits a moment for a process that is just ending, or a child of one that is just

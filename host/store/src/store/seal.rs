@@ -1,11 +1,10 @@
 //! Sealing under an organization's data key, and how data keys come to be.
 
-use charter_kernel::unit::{Draft, Reach, Space};
+use charter_kernel::unit::Draft;
 use zeroize::Zeroizing;
 
 use super::Store;
-use crate::error::{SealError, TransactError};
-use crate::query::{Order, Query};
+use crate::error::SealError;
 use crate::seal::{DataKey, Master, bind_text, decrypt, derive_key, encrypt, row_of};
 
 /// Attempts at making a data key while others make it too.
@@ -102,57 +101,5 @@ impl Store {
         let key = master.unwrap(organization, body)?;
         *sealer.master.write().await = master;
         Ok(key)
-    }
-
-    /// Makes a new master key and wraps every data key anew; says how many. The key file holds the
-    /// old one too, so that a crash in between loses nothing. Replicas that share a database share
-    /// the key file.
-    pub async fn rotate_master(&self) -> Result<u64, SealError> {
-        let sealer = &self.inner.sealer;
-        let mut master = sealer.master.write().await;
-        let next = master.with_new_key()?;
-        next.write(&sealer.path)?;
-        *master = next;
-        let mut wrapped = 0;
-        let reach = Reach::deployment();
-        let mut query = Query {
-            order: Order::Oldest,
-            limit: 200,
-            ..Query::all(&reach, &Space::host("data_keys"))
-        }
-        .relax();
-        loop {
-            let page = self.find(&query).await?;
-            for (key, _) in page.items {
-                let organization = if key.id == "-" { "" } else { key.id.as_str() };
-                let again = self.transact(organization, async |txn| -> Result<(), SealError> {
-                    let Some(row) = txn.get(&key).await? else { return Ok(()) };
-                    let data_key = master.unwrap(organization, &row.body)?;
-                    let body = serde_json::to_string(&master.wrap(organization, &data_key)?)
-                        .map_err(|_| SealError::Broken)?;
-                    match txn.replace(key.clone(), Draft { body, ..Draft::default() }, None).await {
-                        Ok(_) => Ok(()),
-                        Err(crate::WriteError::Read(error)) => Err(error.into()),
-                        Err(crate::WriteError::Refused(_)) => Err(SealError::Broken),
-                    }
-                });
-                again.await.map_err(|error| match error {
-                    TransactError::Body(error) => error,
-                    TransactError::Commit(error) => error.into(),
-                })?;
-                wrapped += 1;
-            }
-            match page.next {
-                Some(next) => query.after = Some(next),
-                None => break,
-            }
-        }
-        // The predecessor stays in the file until the next rotation: a replica that has not read
-        // the file yet may still wrap a new data key under it. A thief of it opens nothing that was
-        // wrapped anew.
-        let kept = master.newest_two();
-        kept.write(&sealer.path)?;
-        *master = kept;
-        Ok(wrapped)
     }
 }

@@ -1,16 +1,22 @@
 //! Sealing, blobs, backup and restore, opening.
 
 use std::os::unix::fs::PermissionsExt;
+use std::pin::pin;
+use std::task::Poll;
 
 use charter_kernel::governance::hold;
-use charter_kernel::unit::{Claim, Draft, FactKind, Guard, LogKey, Unit, Write};
-use charter_store::{BackupError, OpenError, Query, SealError, Store, StoreConfig};
+use charter_kernel::unit::{Claim, Draft, FactKind, Guard, Key, LogKey, Reach, Space, Unit, Write};
+use charter_store::{
+    BackupError, OpenError, Query, RotateError, Rotation, SealError, Store, StoreConfig,
+};
 
 use crate::bed::{Bed, ORG, config, draft, folder, indexed, key, on_both, reach, space, unit};
 
 on_both!(
     a_sealed_value_opens_only_where_it_belongs,
     the_master_key_is_rotated_under_sealed_values,
+    rotations_that_break_off_are_gone_on_with_and_lose_no_key,
+    a_key_stays_in_the_file_while_a_data_key_is_under_it,
     bytes_are_kept_in_parts,
     a_backup_restores_to_either_database,
     a_torn_backup_and_a_full_target_are_refused,
@@ -67,11 +73,11 @@ async fn the_master_key_is_rotated_under_sealed_values(bed: Bed) {
     let before = std::fs::read_to_string(bed.config.data_dir.join("master.key")).unwrap();
     assert_eq!(
         bed.store.rotate_master().await.unwrap(),
-        4,
+        Rotation { resumed: false, data_keys: 4 },
         "three organizations and the deployment"
     );
     assert_ne!(std::fs::read_to_string(bed.config.data_dir.join("master.key")).unwrap(), before);
-    assert_eq!(bed.store.rotate_master().await.unwrap(), 4);
+    assert_eq!(bed.store.rotate_master().await.unwrap(), Rotation { resumed: false, data_keys: 4 });
     let again = if bed.store.is_shared() { bed.replica().await } else { bed.store.clone() };
     for store in [&bed.store, &other, &again] {
         for (organization, sealed) in organizations.iter().zip(&sealed) {
@@ -82,6 +88,107 @@ async fn the_master_key_is_rotated_under_sealed_values(bed: Bed) {
         }
         assert_eq!(store.derive("cursors"), derived);
     }
+}
+
+/// Each organization's row of its data key, and the deployment's.
+async fn data_keys(store: &Store) -> Vec<(Key, String)> {
+    let all = Query::all(&Reach::deployment(), &Space::host("data_keys")).limit(100);
+    let page = store.find(&all).await.unwrap();
+    page.items.into_iter().map(|(key, row)| (key, row.body)).collect()
+}
+
+/// Rotates until so many data keys are no longer as they were, and gives up there.
+async fn break_off(store: &Store, were: &[(Key, String)], after: usize) {
+    let mut rotation = pin!(store.rotate_master());
+    loop {
+        let step = std::future::poll_fn(|context| Poll::Ready(rotation.as_mut().poll(context)));
+        if let Poll::Ready(ended) = step.await {
+            panic!("it has ended: {ended:?}");
+        }
+        let now = data_keys(store).await;
+        if now.iter().zip(were).filter(|(now, was)| now != was).count() >= after {
+            break;
+        }
+        tokio::task::yield_now().await;
+    }
+    match store.rotate_master().await {
+        Err(RotateError::Refused(why)) => assert!(why.contains("another rotation"), "{why}"),
+        other => panic!("two rotated at once: {other:?}"),
+    }
+}
+
+async fn rotations_that_break_off_are_gone_on_with_and_lose_no_key(bed: Bed) {
+    let organizations: Vec<String> = (0..40).map(|n| format!("org_{n:02}")).collect();
+    let mut sealed = Vec::new();
+    for organization in &organizations {
+        sealed.push(bed.store.seal(organization, "x", organization.as_bytes()).await.unwrap());
+    }
+    let (derived, were) = (bed.store.derive("cursors"), data_keys(&bed.store).await);
+    let keys = || -> Vec<String> {
+        let text = std::fs::read_to_string(bed.config.data_dir.join("master.key")).unwrap();
+        text.lines().map(str::to_owned).collect()
+    };
+    let first = keys();
+    let mut store = bed.store.clone();
+    let mut begun = None;
+    for after in [1, 9, 17] {
+        break_off(&store, &were, after).await;
+        store.close().await;
+        store = bed.replica().await;
+        assert_eq!(keys().last(), first.last());
+        assert_eq!(*begun.get_or_insert_with(keys), keys(), "another key was made");
+    }
+    assert_eq!(
+        store.rotate_master().await.unwrap(),
+        Rotation { resumed: true, data_keys: 41 },
+        "it goes on with the key that was made first"
+    );
+    assert_eq!(Some(keys()), begun);
+    assert!(data_keys(&store).await.iter().zip(&were).all(|(now, was)| now.1 != was.1));
+    assert_eq!(store.rotate_master().await.unwrap(), Rotation { resumed: false, data_keys: 41 });
+    assert_eq!((keys().len(), &keys()[1]), (2, &begun.unwrap()[0]));
+    store.close().await;
+    let store = bed.replica().await;
+    for (organization, sealed) in organizations.iter().zip(&sealed) {
+        assert_eq!(store.unseal(organization, "x", sealed).await.unwrap(), organization.as_bytes());
+    }
+    assert_eq!(store.derive("cursors"), derived);
+    store.close().await;
+}
+
+async fn a_key_stays_in_the_file_while_a_data_key_is_under_it(bed: Bed) {
+    let sealed = bed.store.seal("b", "x", b"hush").await.unwrap();
+    bed.store.seal("c", "x", b"hush").await.unwrap();
+    let file = bed.config.data_dir.join("master.key");
+    let read = || std::fs::read_to_string(&file).unwrap();
+    let oldest = read();
+    let were = data_keys(&bed.store).await;
+    for _ in 0..2 {
+        bed.store.rotate_master().await.unwrap();
+    }
+    // As a replica leaves it that knows of neither.
+    let (key, body) = were.into_iter().find(|(key, _)| key.id == "b").unwrap();
+    let write = Write::Put { key, draft: draft(&body) };
+    let old = Unit { organization: "b".into(), writes: vec![write], ..Unit::default() };
+    bed.store.commit(old).await.unwrap();
+    let (kept, left) = (read(), data_keys(&bed.store).await);
+    for _ in 0..3 {
+        match bed.store.rotate_master().await {
+            Err(RotateError::Refused(why)) => {
+                assert!(why.contains("1 data keys") && why.contains("that of b"), "{why}");
+            }
+            other => panic!("{other:?}"),
+        }
+        assert_eq!((read(), data_keys(&bed.store).await), (kept.clone(), left.clone()));
+    }
+    // With its key in the file again, below more of them than a rotation leaves.
+    std::fs::write(&file, format!("{kept}{oldest}")).unwrap();
+    assert_eq!(bed.store.rotate_master().await.unwrap(), Rotation { resumed: true, data_keys: 3 });
+    assert_eq!(read(), kept, "nothing is under the oldest any more");
+    bed.store.close().await;
+    let store = bed.replica().await;
+    assert_eq!(store.unseal("b", "x", &sealed).await.unwrap(), b"hush");
+    store.close().await;
 }
 
 async fn bytes_are_kept_in_parts(bed: Bed) {
@@ -169,6 +276,24 @@ async fn a_backup_restores_to_either_database(bed: Bed) {
         let store = Store::open(target.clone()).await.unwrap();
         check(&store, &sealed).await;
         store.close().await;
+        let _ = std::fs::remove_dir_all(&target.data_dir);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn backups_to_names_alike_do_not_meet() {
+    let bed = Bed::sqlite().await;
+    furnish(&bed.store).await;
+    let file = |name: &str| bed.config.data_dir.join(name);
+    std::fs::write(file("backup.unfinished"), b"another's").unwrap();
+    let (mine, other) = (file("backup.mine"), file("backup.other"));
+    let (first, second) = tokio::join!(bed.store.backup(&mine), bed.store.backup(&other));
+    assert_eq!(first.unwrap(), second.unwrap());
+    assert_eq!(std::fs::read(file("backup.unfinished")).unwrap(), b"another's");
+    for from in [mine, other] {
+        let (mut target, _clock) = config(String::new());
+        target.key_file = Some(file("master.key"));
+        Store::restore(target.clone(), &from).await.unwrap();
         let _ = std::fs::remove_dir_all(&target.data_dir);
     }
 }
