@@ -13,11 +13,11 @@ use std::time::Duration;
 
 use charter_kernel::limits::NESTED_DEPTH_MAX;
 use charter_kernel::manifest::CallLength;
+use charter_store::{Lobby, Seat};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::config::AdmissionConfig;
 use crate::fairness::Party;
-use crate::lobby::{Lobby, Seat};
 
 /// The places of this process.
 #[derive(Debug)]

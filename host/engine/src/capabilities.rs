@@ -5,9 +5,13 @@
 //! rather than trapping; what this deployment or version does not have answers `not_configured` and
 //! names what is missing.
 
+use charter_kernel::apply::text_fits;
+use charter_kernel::limits::KEY_BYTES_MAX;
 use wasmtime::component::{HasSelf, Linker};
 
 use crate::bindings::Primitive;
+use crate::bindings::charter::primitive::types::Failure;
+use crate::failure::invalid;
 use crate::state::State;
 
 mod answering;
@@ -36,8 +40,20 @@ pub(crate) fn link(linker: &mut Linker<State>) -> wasmtime::Result<()> {
     Primitive::add_to_linker::<_, HasSelf<_>>(linker, |state| state)
 }
 
+/// Refuses a text that no database holds as a key, before anything keeps it.
+fn check_key(param: &str, text: &str) -> Result<(), Failure> {
+    if text_fits(text) {
+        return Ok(());
+    }
+    let told = format!("`{param}` has at most {KEY_BYTES_MAX} bytes and no NUL");
+    Err(invalid(param, told).into())
+}
+
 /// `types` holds shapes only.
 impl crate::bindings::charter::primitive::types::Host for State {}
+
+#[cfg(test)]
+mod memory;
 
 #[cfg(test)]
 mod tests {

@@ -12,10 +12,10 @@ use charter_kernel::manifest::{Collection, Manifest, Operation};
 use charter_kernel::refusal::Failure;
 use charter_kernel::scope::Scope;
 use charter_kernel::unit::{Reach, Space};
+use charter_store::Lobby;
 
 use crate::bindings::PrimitivePre;
 use crate::failure::{failure, undeclared};
-use crate::lobby::Lobby;
 use crate::state::State;
 use crate::stats::PrimitiveStats;
 

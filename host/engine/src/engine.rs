@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use charter_kernel::fault::Fault;
+use charter_kernel::manifest::faults;
 use charter_kernel::time::Clock;
 use charter_store::Store;
 use tokio_util::sync::CancellationToken;
@@ -97,11 +98,12 @@ impl Engine {
     /// Checks, compiles (or takes from the code cache) and self-tests a component: what an upload
     /// goes through. Every fault at once, in plain words.
     pub async fn stage(&self, wasm: Bytes) -> Result<Arc<Component>, Vec<Fault>> {
-        load::stage(&self.shared, wasm).await
+        load::stage(&self.shared, wasm, faults::check).await
     }
 
-    /// Loads a component that this deployment has staged before. `wasm` is asked for only where the
-    /// code cache has nothing for the digest, and must be its bytes.
+    /// Loads a component that this deployment has staged before, by an earlier build of the host
+    /// too. `wasm` is asked for only where the code cache has nothing for the digest, and must be its
+    /// bytes.
     pub async fn open<F>(
         &self,
         digest: &str,
@@ -116,7 +118,7 @@ impl Engine {
         let Some(wasm) = wasm().await else {
             return Err(vec![Fault::new("", format!("the component {digest} is not there"))]);
         };
-        let component = load::stage(&self.shared, wasm).await?;
+        let component = load::stage(&self.shared, wasm, faults::check_installed).await?;
         if component.digest() != digest {
             return Err(vec![Fault::new(
                 "",

@@ -17,10 +17,8 @@ use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use charter_store::at_work;
+use charter_store::{Lobby, Seat, Waiter, at_work};
 use tokio::time::{Instant, Sleep};
-
-use crate::lobby::{Lobby, Seat, Waiter};
 
 /// The cost that a call may have without taking turns, in microseconds, where nobody else is near:
 /// many of them are as long a wait for others as a long one.

@@ -40,6 +40,33 @@ pub struct Proposal {
     pub pay: Option<(Key, Key)>,
 }
 
+/// Memory that a value costs beside its text, about: as a node of a tree, with its name.
+const VALUE_BYTES: usize = 64;
+/// Memory that a proposal and its hold cost beside their texts, about.
+const PROPOSAL_BYTES: usize = 4 << 10;
+
+fn value_bytes(value: &Value) -> usize {
+    VALUE_BYTES
+        + match value {
+            Value::String(text) => text.len(),
+            Value::Array(items) => items.iter().map(value_bytes).sum(),
+            Value::Object(members) => {
+                members.iter().map(|(name, value)| name.len() + value_bytes(value)).sum()
+            }
+            Value::Null | Value::Bool(_) | Value::Number(_) => 0,
+        }
+}
+
+impl Proposal {
+    /// The memory that it takes beside the hold of it, about. Most of its texts are in both.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        let scopes: usize = self.scopes.iter().map(|(scope, id)| scope.len() + id.len()).sum();
+        let texts = [&self.entity, &self.component, &self.title, &self.message];
+        let texts: usize = texts.into_iter().map(String::len).sum();
+        PROPOSAL_BYTES + 2 * (texts + scopes) + value_bytes(&self.context)
+    }
+}
+
 /// A proposal, and on whose behalf it is made.
 #[derive(Clone, Debug)]
 pub struct Leave {

@@ -41,6 +41,12 @@ impl Limiter {
         fits && self.reserve(bytes)
     }
 
+    /// The bytes that it knows of in the host.
+    #[cfg(test)]
+    pub(crate) fn held(&self) -> usize {
+        self.held
+    }
+
     /// The same for what is not known to be needed: the call's own limit does not count yet.
     pub(crate) fn reserve(&mut self, bytes: usize) -> bool {
         let more = bytes.saturating_sub(self.held);

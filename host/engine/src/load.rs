@@ -9,8 +9,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use charter_kernel::fault::Fault;
-use charter_kernel::manifest::{Manifest, faults};
+use charter_kernel::manifest::Manifest;
 use charter_kernel::schema::parse_json;
+use serde_json::Value;
 use sha2::{Digest, Sha256};
 use tokio::sync::Semaphore;
 use wasmtime::component::Component as Code;
@@ -38,9 +39,16 @@ pub(crate) fn digest(wasm: &[u8]) -> String {
     text
 }
 
+/// The rules that a manifest is held to: those of an upload, or of a version that is installed.
+pub(crate) type Rules = fn(&Value) -> Result<Manifest, Vec<Fault>>;
+
 /// Everything an upload goes through. Bytes that the code cache knows are checked as new ones are,
 /// and only not compiled again.
-pub(crate) async fn stage(shared: &Arc<Shared>, wasm: Bytes) -> Result<Arc<Component>, Vec<Fault>> {
+pub(crate) async fn stage(
+    shared: &Arc<Shared>,
+    wasm: Bytes,
+    rules: Rules,
+) -> Result<Arc<Component>, Vec<Fault>> {
     let max = shared.config.component_bytes_max;
     if wasm.len() > max {
         return Err(vec![Fault::new(
@@ -80,7 +88,7 @@ pub(crate) async fn stage(shared: &Arc<Shared>, wasm: Bytes) -> Result<Arc<Compo
     // A manifest is as large as its component likes: its schemas are compiled off the async threads.
     let declared = {
         let text = text.clone();
-        blocking(shared, move || manifest(&text, &looked.capabilities, looked.http)).await?
+        blocking(shared, move || manifest(&text, &looked.capabilities, looked.http, rules)).await?
     };
     let manifest = declared.map_err(|faults| {
         found.extend(faults);
@@ -190,9 +198,10 @@ fn manifest(
     text: &str,
     imported: &std::collections::BTreeSet<String>,
     http: bool,
+    rules: Rules,
 ) -> Result<Manifest, Vec<Fault>> {
     let value = parse_json(text.as_bytes()).map_err(|fault| vec![fault.within("describe")])?;
-    let manifest = faults::check(&value)?;
+    let manifest = rules(&value)?;
     let mut found = Vec::new();
     let declared =
         |capability: &str| manifest.capabilities.iter().any(|declared| declared == capability);

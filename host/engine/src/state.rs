@@ -121,8 +121,9 @@ impl State {
     }
 
     /// The bytes that the attempt holds until its commit.
-    fn held_bytes(&self) -> usize {
-        self.work.as_ref().map_or(0, |work| work.txn.memory_bytes() + work.fact_bytes)
+    pub(crate) fn held_bytes(&self) -> usize {
+        let Some(work) = &self.work else { return 0 };
+        work.txn.memory_bytes() + work.fact_bytes + work.story.held_bytes()
     }
 
     /// Counts so many bytes that cross now, with all that the attempt holds, until the next such

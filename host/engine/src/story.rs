@@ -22,6 +22,8 @@ use rates::RateRecord;
 pub(crate) struct Story {
     /// The rows that were handed out, by place in the request.
     pub(crate) takes: Vec<TakeRecord>,
+    /// The bytes of these rows, about.
+    pub(crate) taken_bytes: usize,
     /// The leave that it was given, by place in the request.
     pub(crate) permits: Vec<Permitted>,
     /// The amounts that it took from rates, by place in the request.
@@ -43,7 +45,43 @@ pub(crate) struct TakeRecord {
     pub(crate) attempt: u32,
 }
 
+/// Memory that a record costs beside its texts, about.
+const RECORD_BYTES: usize = 512;
+
+impl TakeRecord {
+    fn bytes(&self) -> usize {
+        let row = |taken: &Taken| {
+            taken.row.text_bytes() + taken.key.id.len() + taken.token.len() + RECORD_BYTES
+        };
+        self.group.len() + self.taken.iter().map(row).sum::<usize>() + RECORD_BYTES
+    }
+}
+
 impl Story {
+    /// Bytes that it keeps for later attempts, about: they are the request's memory in each of them.
+    pub(crate) fn held_bytes(&self) -> usize {
+        self.taken_bytes + self.permits.iter().map(|permit| permit.bytes).sum::<usize>()
+    }
+
+    /// Notes what was handed out at a place of the request. Rows that an earlier attempt was handed
+    /// out there stand behind it.
+    pub(crate) fn keep_take(&mut self, place: usize, record: TakeRecord) {
+        self.taken_bytes += record.bytes();
+        self.takes.insert(place.min(self.takes.len()), record);
+    }
+
+    /// Rows that were handed out before are part of a commit in the middle of the request: they do
+    /// not go back. Those that this attempt has asked for, it does not ask for again.
+    pub(crate) fn commit_takes(&mut self, asked: usize) {
+        for (place, record) in self.takes.iter_mut().enumerate() {
+            record.attempt = u32::MAX;
+            if place < asked {
+                record.taken = Vec::new();
+            }
+        }
+        self.taken_bytes = self.takes.iter().map(TakeRecord::bytes).sum();
+    }
+
     /// Forgets the leave under which nothing was taken.
     pub(crate) async fn forget_untaken(&mut self) {
         let untaken = std::mem::take(&mut *self.marks.untaken.lock().await);

@@ -330,7 +330,8 @@ fn rename(from: &Path, to: &Path) -> std::io::Result<()> {
     }
 }
 
-fn beside(file: &Path, suffix: &str) -> PathBuf {
+/// A file's neighbour, by its whole name and a suffix.
+pub(crate) fn beside(file: &Path, suffix: &str) -> PathBuf {
     let mut path = file.as_os_str().to_owned();
     path.push(suffix);
     path.into()
@@ -373,6 +374,9 @@ pub(crate) async fn reading<T>(
 ) -> Result<T, ReadError> {
     match tokio::time::timeout(Duration::from_millis(READ_MS_MAX), read).await {
         Err(_) => Err(ReadError::Unavailable(None)),
+        Ok(Err(sqlx::Error::Io(error))) if error.kind() == ErrorKind::ResourceBusy => {
+            Err(ReadError::Overloaded)
+        }
         Ok(Err(error @ sqlx::Error::Database(_))) => Err(ReadError::Failed(Some(error))),
         Ok(Err(error @ (sqlx::Error::ColumnDecode { .. } | sqlx::Error::Decode(_)))) => {
             Err(ReadError::Failed(Some(error)))

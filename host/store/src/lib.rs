@@ -16,6 +16,7 @@ mod document;
 mod epoch;
 mod error;
 mod fact;
+mod lobby;
 mod migrate;
 mod patience;
 mod priority;
@@ -37,16 +38,18 @@ pub use committer::StoreStatus;
 pub use config::StoreConfig;
 pub use epoch::Epoch;
 pub use error::{
-    BackupError, CommitError, OpenError, ReadError, SealError, TransactError, WriteError,
+    BackupError, CommitError, OpenError, ReadError, RotateError, SealError, TransactError,
+    WriteError,
 };
 pub use fact::audit_fact;
+pub use lobby::{Lobby, Seat, Waiter};
 pub use patience::Patience;
 pub use priority::give_way;
 pub use query::{
     GroupStanding, LogEntry, LogHead, LogPage, Order, PAGE_BYTES_MAX, PAGE_ROWS_MAX, Page, Query,
     SequencedFact, TESTS_MAX, Test,
 };
-pub use store::{BLOB_BYTES_MAX, FolderLock, Snapshot, Store};
+pub use store::{BLOB_BYTES_MAX, FolderLock, Rotation, Snapshot, Store};
 pub use ticket::Ticket;
 pub use transact::Attempts;
 pub use txn::Txn;

@@ -15,7 +15,7 @@ use crate::connection::{Database, reading};
 use crate::dialect::Dialect;
 use crate::document::{columns, read_row};
 use crate::error::ReadError;
-use crate::sql::{Connection, Pool, Query, Row, query};
+use crate::sql::{Asker, Connection, Pool, Query, Row, query};
 
 /// Questions that may wait.
 const WAITING_MAX: usize = 16_384;
@@ -80,12 +80,12 @@ impl<Q: Questions> Readers<Q> {
         Ok(Self::Together(waiting))
     }
 
-    /// Asks, and waits for the answer.
-    pub(crate) async fn ask(&self, asked: Q::Asked) -> Answer<Q> {
+    /// Asks for an organization, and waits for the answer.
+    pub(crate) async fn ask(&self, asked: Q::Asked, organization: &str) -> Answer<Q> {
         match self {
             Self::Direct { questions, pool } => {
-                let row =
-                    reading(questions.one(Dialect::Sqlite, &asked).fetch_optional(pool)).await?;
+                let query = questions.one(Dialect::Sqlite, &asked);
+                let row = reading(query.fetch_optional(Asker { pool, organization })).await?;
                 let found = row
                     .map(Q::decode)
                     .transpose()

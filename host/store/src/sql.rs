@@ -194,19 +194,37 @@ impl Pool {
     }
 }
 
-impl Ask for &Pool {
+/// The connections, as an organization asks them: long reads wait for places of its own. The host's
+/// own reads name none.
+#[derive(Clone, Copy)]
+pub(crate) struct Asker<'a> {
+    pub(crate) pool: &'a Pool,
+    pub(crate) organization: &'a str,
+}
+
+impl Ask for Asker<'_> {
     async fn rows(self, query: Query) -> sqlx::Result<Vec<Row>> {
-        match self {
-            Pool::Sqlite(pool) => pool.rows(query).await,
+        match self.pool {
+            Pool::Sqlite(pool) => pool.rows(query, self.organization).await,
             Pool::Postgres(pool) => postgres::rows(pool, query).await,
         }
     }
 
     async fn page(self, query: Query) -> sqlx::Result<Filled> {
-        match self {
-            Pool::Sqlite(pool) => pool.page(query).await,
+        match self.pool {
+            Pool::Sqlite(pool) => pool.page(query, self.organization).await,
             Pool::Postgres(pool) => Filled::of(postgres::rows(pool, query).await?),
         }
+    }
+}
+
+impl Ask for &Pool {
+    async fn rows(self, query: Query) -> sqlx::Result<Vec<Row>> {
+        Asker { pool: self, organization: "" }.rows(query).await
+    }
+
+    async fn page(self, query: Query) -> sqlx::Result<Filled> {
+        Asker { pool: self, organization: "" }.page(query).await
     }
 }
 

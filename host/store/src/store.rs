@@ -12,6 +12,7 @@ mod find;
 mod forget;
 mod log;
 mod presence;
+mod rotate;
 mod scan;
 mod seal;
 mod search;
@@ -34,13 +35,14 @@ use crate::epoch::Epochs;
 use crate::error::{CommitError, OpenError};
 use crate::reader::{Readers, Rows};
 use crate::seal::Sealer;
-use crate::sql::{Pool, query};
+use crate::sql::{Asker, Pool, query};
 use crate::standing::Groups;
 use crate::ticket::{Ticket, Tickets};
 use crate::wake::Wakes;
 
 pub use blob::BLOB_BYTES_MAX;
 pub use presence::FolderLock;
+pub use rotate::Rotation;
 pub use snapshot::Snapshot;
 pub(crate) use snapshot::standing_still;
 
@@ -48,6 +50,8 @@ pub(crate) use snapshot::standing_still;
 #[derive(Clone)]
 pub struct Store {
     pub(crate) inner: Arc<Inner>,
+    /// The organization for which it reads; empty for the host itself.
+    organization: Arc<str>,
 }
 
 pub(crate) struct Inner {
@@ -158,7 +162,7 @@ impl Store {
             root,
             closing,
         };
-        let mut store = Self { inner: Arc::new(inner) };
+        let mut store = Self { inner: Arc::new(inner), organization: Arc::from("") };
         let root = store.root().await?;
         match Arc::get_mut(&mut store.inner) {
             Some(inner) => inner.root = root,
@@ -169,6 +173,21 @@ impl Store {
             }
         }
         Ok(store)
+    }
+
+    /// The same store, whose long reads have the places of this organization.
+    pub fn reading_for(&self, organization: &str) -> Self {
+        let same = *self.organization == *organization;
+        let organization = if same { self.organization.clone() } else { organization.into() };
+        Self { inner: self.inner.clone(), organization }
+    }
+
+    fn readers(&self) -> Asker<'_> {
+        self.readers_for(&self.organization)
+    }
+
+    fn readers_for<'a>(&'a self, organization: &'a str) -> Asker<'a> {
+        Asker { pool: &self.inner.readers, organization }
     }
 
     /// The deployment's clock.
@@ -230,7 +249,7 @@ impl Store {
 
     /// Whether the database answers now.
     pub async fn ping(&self) -> bool {
-        query("SELECT 1").fetch_one(&self.inner.readers).await.is_ok()
+        query("SELECT 1").fetch_one(self.readers()).await.is_ok()
     }
 
     /// Whether other replicas can share the database.

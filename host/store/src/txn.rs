@@ -46,39 +46,77 @@ pub struct Txn {
 /// Memory that a row costs beside its texts, about.
 const HELD_ROW_BYTES: usize = 512;
 
-fn row_bytes(row: &Row) -> usize {
-    let pairs = row.index.iter().chain(&row.unique);
+fn draft_bytes(draft: &Draft) -> usize {
+    let pairs = draft.index.iter().chain(&draft.unique);
     let entries: usize = pairs.map(|(field, value)| field.len() + value.len()).sum();
-    row.body.len() + entries + row.text.as_ref().map_or(0, String::len)
+    let group = draft.lease.as_ref().map_or(0, |(group, _)| group.len());
+    draft.body.len() + entries + group + draft.text.as_ref().map_or(0, String::len)
+}
+
+fn claim_bytes(claim: &Claim) -> usize {
+    claim.space.len() + claim.name.len()
+}
+
+fn guard_bytes(guard: &Guard) -> usize {
+    match guard {
+        Guard::Version { key, .. }
+        | Guard::Unchanged { key, .. }
+        | Guard::Inserted { key, .. }
+        | Guard::Stamp { key, .. } => key.id.len(),
+        Guard::Revision { reach, space, .. } => reach.as_str().len() + space.as_str().len(),
+        Guard::Claim { claim, holder } => {
+            claim_bytes(claim) + holder.as_ref().map_or(0, String::len)
+        }
+        Guard::Entry { key, field, value } => key.id.len() + field.len() + value.len(),
+        Guard::Lease { key, token } => key.id.len() + token.len(),
+    }
 }
 
 fn write_bytes(write: &Write) -> usize {
     match write {
-        Write::Insert { draft, .. }
-        | Write::Replace { draft, .. }
-        | Write::Put { draft, .. }
-        | Write::Ensure { draft, .. } => draft.body.len(),
-        Write::Append { name, payload, .. } => name.len() + payload.len(),
-        _ => 0,
+        Write::Insert { key, draft }
+        | Write::Replace { key, draft, .. }
+        | Write::Put { key, draft }
+        | Write::Ensure { key, draft } => key.id.len() + draft_bytes(draft),
+        Write::Remove { key, .. }
+        | Write::Defer { key, .. }
+        | Write::Open { meter: key, .. }
+        | Write::Reserve { meter: key, .. }
+        | Write::Tally { meter: key, .. }
+        | Write::Freeze { account: key, .. } => key.id.len(),
+        Write::Add { key, field, .. } => key.id.len() + field.len(),
+        Write::Transfer { from, to, .. } => from.id.len() + to.id.len(),
+        Write::Claim { claim, holder } | Write::Unclaim { claim, holder } => {
+            claim_bytes(claim) + holder.id.len()
+        }
+        Write::Append { log, name, payload } => log.log.len() + name.len() + payload.len(),
+        Write::Close { log } => log.log.len(),
+        Write::Extend { key, token, .. }
+        | Write::Release { key, token, .. }
+        | Write::Settle { key, token } => key.id.len() + token.len(),
     }
+}
+
+fn fact_bytes(fact: &Fact) -> usize {
+    fact.name.len() + fact.body.len() + fact.private.as_ref().map_or(0, String::len)
 }
 
 impl Store {
     /// Starts one request's work.
     pub fn begin(&self, organization: &str) -> Txn {
-        Txn::new(self.clone(), organization)
+        Txn::new(self, organization)
     }
 }
 
 impl Txn {
-    pub(crate) fn new(store: Store, organization: &str) -> Self {
+    pub(crate) fn new(store: &Store, organization: &str) -> Self {
         Self {
             unit: Unit {
                 organization: organization.into(),
                 at: Some(store.now()),
                 ..Unit::default()
             },
-            store,
+            store: store.reading_for(organization),
             own: BTreeMap::new(),
             adds: BTreeMap::new(),
             claims: BTreeMap::new(),
@@ -92,13 +130,36 @@ impl Txn {
     }
 
     /// Bytes of what was read, written and handed out here, about: it stays in memory until the
-    /// commit.
+    /// commit. Every text that is kept here counts, whatever it is of.
     pub fn memory_bytes(&self) -> usize {
-        self.held_bytes + self.unit.guards.len() * HELD_ROW_BYTES
+        self.held_bytes
     }
 
     fn hold_bytes(&mut self, bytes: usize) {
         self.held_bytes += bytes + HELD_ROW_BYTES;
+    }
+
+    fn push_guard(&mut self, guard: Guard) {
+        self.hold_bytes(guard_bytes(&guard));
+        self.unit.guards.push(guard);
+    }
+
+    fn push_write(&mut self, write: Write) {
+        self.hold_bytes(write_bytes(&write));
+        self.unit.writes.push(write);
+    }
+
+    /// The row as this request leaves it.
+    fn set_own(&mut self, key: &Key, row: Option<Row>) {
+        self.hold_bytes(key.id.len() + row.as_ref().map_or(0, Row::text_bytes));
+        self.own.insert(key.clone(), row);
+    }
+
+    /// The holder of a value as it was read, or as this request leaves it.
+    fn set_holder(&mut self, claim: &Claim, holder: Option<Key>) {
+        self.hold_bytes(claim_bytes(claim) + holder.as_ref().map_or(0, |key| key.id.len()));
+        let at = (claim.reach.clone(), claim.space.clone(), claim.name.clone());
+        self.claims.insert(at, holder);
     }
 
     /// The store that it reads and commits to.
@@ -195,11 +256,11 @@ impl Txn {
             self.tickets.push(ticket);
         }
         let stored = self.store.load(key).await?;
-        self.unit.guards.push(match &stored {
+        self.push_guard(match &stored {
             Some(stored) => Guard::Stamp { key: key.clone(), stamp: stored.stamp },
             None => Guard::Version { key: key.clone(), version: None },
         });
-        self.hold_bytes(stored.as_ref().map_or(0, |stored| row_bytes(&stored.row)));
+        self.hold_bytes(key.id.len() + stored.as_ref().map_or(0, |stored| stored.row.text_bytes()));
         self.seen.insert(key.clone(), stored.clone());
         Ok(stored)
     }
@@ -227,7 +288,7 @@ impl Txn {
         assert!(!is_book(space), "the books have no revisions: they are searched relaxed");
         let seen = |guard: &Guard| matches!(guard, Guard::Revision { reach: r, space: s, .. } if r == reach && s == space);
         if !self.unit.guards.iter().any(seen) {
-            self.unit.guards.push(Guard::Revision {
+            self.push_guard(Guard::Revision {
                 reach: reach.clone(),
                 space: space.clone(),
                 revision,
@@ -242,7 +303,11 @@ impl Txn {
             return Ok(own.clone());
         }
         let holder = self.store.lookup(claim).await?;
-        if !self.reading && claim_fits(claim) {
+        // A value that nobody can hold needs no validation, and is the same whenever it is asked.
+        if !claim_fits(claim) {
+            return Ok(holder);
+        }
+        if !self.reading {
             self.guard(Guard::Claim {
                 claim: claim.clone(),
                 holder: holder.as_ref().map(|key| key.id.clone()),
@@ -251,7 +316,7 @@ impl Txn {
         // Asked again within this transaction, the answer is the same; the guard finds out at the
         // commit. Otherwise a caller that saw a value free would be refused for it at its insert,
         // instead of being run again.
-        self.claims.insert(at, holder.clone());
+        self.set_holder(claim, holder.clone());
         Ok(holder)
     }
 
@@ -290,10 +355,8 @@ impl Txn {
         }
         self.claim_values(&key, None, &draft).await?;
         let row = self.merge(None, &draft);
-        // The row, and the draft that makes it.
-        self.hold_bytes(2 * row_bytes(&row));
-        self.own.insert(key.clone(), Some(row.clone()));
-        self.unit.writes.push(Write::Insert { key, draft });
+        self.set_own(&key, Some(row.clone()));
+        self.push_write(Write::Insert { key, draft });
         Ok(row)
     }
 
@@ -311,10 +374,8 @@ impl Txn {
         }
         self.claim_values(&key, Some(&old), &draft).await?;
         let row = self.merge(Some(&old), &draft);
-        // The row, and the draft that makes it.
-        self.hold_bytes(2 * row_bytes(&row));
-        self.own.insert(key.clone(), Some(row.clone()));
-        self.unit.writes.push(Write::Replace { key, draft, expected: None });
+        self.set_own(&key, Some(row.clone()));
+        self.push_write(Write::Replace { key, draft, expected: None });
         Ok(row)
     }
 
@@ -323,10 +384,8 @@ impl Txn {
         let old = self.get(&key).await?;
         self.claim_values(&key, old.as_ref(), &draft).await?;
         let row = self.merge(old.as_ref(), &draft);
-        // The row, and the draft that makes it.
-        self.hold_bytes(2 * row_bytes(&row));
-        self.own.insert(key.clone(), Some(row.clone()));
-        self.unit.writes.push(Write::Put { key, draft });
+        self.set_own(&key, Some(row.clone()));
+        self.push_write(Write::Put { key, draft });
         Ok(row)
     }
 
@@ -337,9 +396,8 @@ impl Txn {
             return Err(Refused::Stale { key: key.clone(), current: old.version }.into());
         }
         self.forget_values(key, &old);
-        self.hold_bytes(0);
-        self.own.insert(key.clone(), None);
-        self.unit.writes.push(Write::Remove { key: key.clone(), expected: None });
+        self.set_own(key, None);
+        self.push_write(Write::Remove { key: key.clone(), expected: None });
         Ok(true)
     }
 
@@ -368,7 +426,7 @@ impl Txn {
         }
         for (field, value) in &draft.unique {
             let claim = Claim::unique(&key.reach, &key.space, field, value);
-            self.claims.insert((claim.reach, claim.space, claim.name), Some(key.clone()));
+            self.set_holder(&claim, Some(key.clone()));
         }
         Ok(())
     }
@@ -376,7 +434,7 @@ impl Txn {
     fn forget_values(&mut self, key: &Key, old: &Row) {
         for (field, value) in &old.unique {
             let claim = Claim::unique(&key.reach, &key.space, field, value);
-            self.claims.insert((claim.reach, claim.space, claim.name), None);
+            self.set_holder(&claim, None);
         }
     }
 
@@ -391,8 +449,8 @@ impl Txn {
             }
             None => self.adds.entry(key.clone()).or_default().push((field.into(), amount)),
         }
-        self.hold_bytes(field.len());
-        self.unit.writes.push(Write::Add { key: key.clone(), field: field.into(), amount });
+        self.hold_bytes(key.id.len() + field.len());
+        self.push_write(Write::Add { key: key.clone(), field: field.into(), amount });
         Ok(())
     }
 
@@ -402,31 +460,25 @@ impl Txn {
         if self.lookup(claim).await?.is_some_and(|other| other != *holder) {
             return Ok(false);
         }
-        let at = (claim.reach.clone(), claim.space.clone(), claim.name.clone());
-        self.claims.insert(at, Some(holder.clone()));
-        self.hold_bytes(0);
-        self.unit.writes.push(Write::Claim { claim: claim.clone(), holder: holder.clone() });
+        self.set_holder(claim, Some(holder.clone()));
+        self.push_write(Write::Claim { claim: claim.clone(), holder: holder.clone() });
         Ok(true)
     }
 
     /// Gives a name up; nothing happens unless `holder` holds it.
     pub fn unclaim(&mut self, claim: &Claim, holder: &Key) {
-        let at = (claim.reach.clone(), claim.space.clone(), claim.name.clone());
-        self.claims.insert(at, None);
-        self.hold_bytes(0);
-        self.unit.writes.push(Write::Unclaim { claim: claim.clone(), holder: holder.clone() });
+        self.set_holder(claim, None);
+        self.push_write(Write::Unclaim { claim: claim.clone(), holder: holder.clone() });
     }
 
     /// Appends to a log.
     pub fn append(&mut self, log: &LogKey, name: &str, payload: String) {
-        self.hold_bytes(payload.len());
-        self.unit.writes.push(Write::Append { log: log.clone(), name: name.into(), payload });
+        self.push_write(Write::Append { log: log.clone(), name: name.into(), payload });
     }
 
     /// Closes a log.
     pub fn close(&mut self, log: &LogKey) {
-        self.hold_bytes(0);
-        self.unit.writes.push(Write::Close { log: log.clone() });
+        self.push_write(Write::Close { log: log.clone() });
     }
 
     /// Committed entries of a log. Not validated.
@@ -446,28 +498,24 @@ impl Txn {
 
     /// Moves a lease's end.
     pub fn extend(&mut self, key: &Key, token: &str, until: Instant) {
-        self.hold_bytes(0);
-        self.unit.writes.push(Write::Extend { key: key.clone(), token: token.into(), until });
+        self.push_write(Write::Extend { key: key.clone(), token: token.into(), until });
     }
 
     /// Ends a lease; the row is due again at `due_at`.
     pub fn release(&mut self, key: &Key, token: &str, due_at: Instant) {
         let token = token.into();
-        self.hold_bytes(0);
-        self.unit.writes.push(Write::Release { key: key.clone(), token, due_at, undo: false });
+        self.push_write(Write::Release { key: key.clone(), token, due_at, undo: false });
     }
 
     /// Ends a lease and removes the row.
     pub fn settle(&mut self, key: &Key, token: &str) {
-        self.hold_bytes(0);
-        self.own.insert(key.clone(), None);
-        self.unit.writes.push(Write::Settle { key: key.clone(), token: token.into() });
+        self.set_own(key, None);
+        self.push_write(Write::Settle { key: key.clone(), token: token.into() });
     }
 
     /// Not handed out before this.
     pub fn defer(&mut self, key: &Key, due_at: Instant) {
-        self.hold_bytes(0);
-        self.unit.writes.push(Write::Defer { key: key.clone(), due_at });
+        self.push_write(Write::Defer { key: key.clone(), due_at });
     }
 
     /// Removes rows of a group, held or not, at most `limit`; true while more is left. Not
@@ -482,37 +530,38 @@ impl Txn {
         let keys = self.store.group_keys(reach, space, group, limit.saturating_add(1)).await?;
         let more = keys.len() > limit as usize;
         for key in keys.into_iter().take(limit as usize) {
-            self.hold_bytes(0);
-            self.own.insert(key.clone(), None);
-            self.unit.writes.push(Write::Remove { key, expected: None });
+            self.set_own(&key, None);
+            self.push_write(Write::Remove { key, expected: None });
         }
         Ok(more)
     }
 
     /// Tells others.
     pub fn fact(&mut self, fact: Fact) {
-        self.hold_bytes(fact.body.len());
+        self.hold_bytes(fact_bytes(&fact));
         self.unit.facts.push(fact);
     }
 
     /// Something else that must still hold; said twice it is asked once.
     pub fn guard(&mut self, guard: Guard) {
         if !self.unit.guards.contains(&guard) {
-            self.unit.guards.push(guard);
+            self.push_guard(guard);
         }
     }
 
     /// Writes that make a step from what the guards say: they must hold at the next commit, which
     /// makes them untrue.
     pub fn step(&mut self, guards: Vec<Guard>, writes: Vec<Write>) {
-        self.once.extend(guards);
-        self.unit.writes.extend(writes);
+        for guard in guards {
+            self.hold_bytes(guard_bytes(&guard));
+            self.once.push(guard);
+        }
+        writes.into_iter().for_each(|write| self.push_write(write));
     }
 
     /// A write as it is: nothing is read for it, and `get` does not see it.
     pub fn write(&mut self, write: Write) {
-        self.hold_bytes(write_bytes(&write));
-        self.unit.writes.push(write);
+        self.push_write(write);
     }
 
     /// Rows handed out to this caller alone. Commits at once, under this transaction's entry and
@@ -526,8 +575,8 @@ impl Txn {
         };
         let taken = self.store.commit(unit).await?.taken.into_iter().flatten().collect::<Vec<_>>();
         for taken in &taken {
-            // The caller keeps them too: they are the same for a request that is run again.
-            self.hold_bytes(2 * row_bytes(&taken.row));
+            let texts = taken.key.id.len() + taken.token.len();
+            self.hold_bytes(taken.row.text_bytes() + texts);
         }
         self.taken.extend(taken.iter().cloned());
         Ok(taken)
@@ -572,7 +621,7 @@ impl Txn {
     }
 
     /// Commits what there is so far and goes on; later reads are validated anew. Entry and lease
-    /// guards stay.
+    /// guards stay. Rows that were handed out before are part of it: they stay handed out.
     pub async fn checkpoint(&mut self) -> Result<Applied, CommitError> {
         let organization = self.unit.organization.clone();
         let guards = self.unit.guards.iter().filter(|guard| guard.is_fence()).cloned().collect();
@@ -587,7 +636,9 @@ impl Txn {
         self.claims.clear();
         self.seen.clear();
         self.tickets.clear();
-        self.held_bytes = 0;
+        self.taken.clear();
+        let kept = self.unit.guards.iter().map(|guard| guard_bytes(guard) + HELD_ROW_BYTES);
+        self.held_bytes = kept.sum();
         Ok(applied)
     }
 

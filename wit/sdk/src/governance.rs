@@ -104,7 +104,9 @@ impl Permit {
     }
 }
 
-/// A hold that an earlier request kept, for this request alone.
+/// A hold that an earlier request kept, or left in doubt, for this request alone: one of this
+/// primitive and of the caller's user; of any user of the organization where it is a provider's
+/// signed word that is heard for the organization as a whole.
 pub fn reopen(permit: &str) -> Result<Permit> {
     Ok(Permit(host::reopen(permit)?))
 }

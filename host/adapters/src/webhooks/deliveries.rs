@@ -8,12 +8,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use charter_engine::{EgressError, Lobby, Seat};
+use charter_engine::EgressError;
 use charter_kernel::audit::AuditRow;
 use charter_kernel::id::FactId;
 use charter_kernel::time::Instant;
 use charter_kernel::unit::{Fact, Guard, Rejection, Take, Taken, Unit, Write};
-use charter_store::{CommitError, audit_fact};
+use charter_store::{CommitError, Lobby, Seat, audit_fact};
 use charter_tenancy::records::Record as _;
 use charter_tenancy::records::webhook::{Attempt, Delivery, DeliveryOutcome, ENDED, Webhook};
 use charter_tenancy::stored;

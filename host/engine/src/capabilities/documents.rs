@@ -107,7 +107,7 @@ impl Host for State {
         body: String,
         due_at: Option<i64>,
     ) -> Result<Document, Failure> {
-        self.hold(body.len())?;
+        self.hold(collection.len() + body.len())?;
         let work = self.mutation()?;
         let id = work.fresh_id()?;
         let key = work.key(&collection, &id, true)?;
@@ -161,7 +161,7 @@ impl Host for State {
         body: String,
         expected: Option<u64>,
     ) -> Result<Document, Failure> {
-        self.hold(body.len())?;
+        self.hold(collection.len() + id.len() + body.len())?;
         let work = self.mutation()?;
         let key = work.key(&collection, &id, true)?;
         let component = work.component.clone();
@@ -180,6 +180,7 @@ impl Host for State {
         id: String,
         expected: Option<u64>,
     ) -> Result<bool, Failure> {
+        self.hold(collection.len() + id.len())?;
         let work = self.mutation()?;
         let key = work.key(&collection, &id, true)?;
         Ok(work.txn.remove(&key, expected).await.map_err(|error| write_failure(&error))?)
@@ -193,6 +194,8 @@ impl Host for State {
         (find.limit, find.offset, find.after) = (find.limit.min(REMOVED_MAX), 0, None);
         let page = work.txn.find(&find).await.map_err(|error| unread(&error))?;
         let more = page.has_more();
+        self.hold(page.items.iter().map(|(_, row)| row.body.len()).sum())?;
+        let work = self.mutation()?;
         for (key, _) in page.items {
             work.txn.remove(&key, None).await.map_err(|error| write_failure(&error))?;
         }
@@ -219,6 +222,7 @@ impl Host for State {
         tests: Vec<(String, Test)>,
         relaxed: bool,
     ) -> Result<u64, Failure> {
+        self.hold(collection.len())?;
         let work = self.work()?;
         let find = work.find(Query {
             collection,
@@ -265,6 +269,7 @@ impl Host for State {
         field: String,
         amount: i64,
     ) -> Result<(), Failure> {
+        self.hold(collection.len() + id.len() + field.len())?;
         let work = self.mutation()?;
         let key = work.key(&collection, &id, true)?;
         let component = work.component.clone();

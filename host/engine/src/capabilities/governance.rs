@@ -36,6 +36,8 @@ const PERMITS_MAX: usize = 100;
 const CONTEXT_BYTES_MAX: usize = 64 << 10;
 /// Bytes of a scope of a primitive's own and its id.
 const SCOPE_BYTES_MAX: usize = 200;
+/// Memory that a hold of an earlier request costs, about.
+const PERMIT_BYTES: usize = 4 << 10;
 /// How long after its request's deadline a hold that nobody settled ends, in milliseconds.
 const GRACE_MS: i64 = 10_000;
 /// How long a hold may outlive its request: 31 days.
@@ -180,8 +182,9 @@ impl Work {
                 !self.story.marks.defers()
             }
         };
-        let record =
-            Permitted { proposal, id: id.clone(), hold, wish: None, attempt: self.story.attempt };
+        let bytes = proposal.as_ref().map_or(PERMIT_BYTES, Proposal::memory_bytes);
+        let attempt = self.story.attempt;
+        let record = Permitted { proposal, id: id.clone(), hold, wish: None, attempt, bytes };
         // Leave that an earlier attempt was given at this place, and this one did not ask for, is
         // voided at the end.
         self.story.permits.insert(self.permits.min(self.story.permits.len()), record);
@@ -230,7 +233,7 @@ impl Work {
         Ok(())
     }
 
-    /// A hold of an earlier request of this primitive and caller, for this request alone.
+    /// A hold of an earlier request that this one may settle, for this request alone.
     async fn reopening(&mut self, id: &str) -> Result<String, Failure> {
         if self.permits >= PERMITS_MAX {
             return Err(failure(
@@ -254,9 +257,8 @@ impl Work {
         let row = row.ok_or_else(|| not_found("the permit"))?;
         let hold: Hold = serde_json::from_str(&row.body)
             .map_err(|_| failure("internal_error", "the permit cannot be read"))?;
-        if hold.primitive != self.component.manifest.name
-            || hold.subject.reach() != scope.narrowest()
-        {
+        let primitive = &self.component.manifest.name;
+        if !hold.is_settled_by(primitive, &scope.narrowest(), self.call.word()) {
             return Err(not_found("the permit").into());
         }
         let over = || Refusal {
@@ -267,11 +269,10 @@ impl Work {
             retry_after_seconds: Some(1),
             ..failure("job_not_ready", "another request settles the permit")
         };
-        let open = hold.state == Stand::InDoubt || (hold.state == Stand::Held && hold.kept);
-        if !open {
+        if !hold.is_left() {
             return Err(over().into());
         }
-        if hold.settler.as_ref().is_some_and(|settler| settler.until > self.now) {
+        if hold.has_settler(self.now) {
             return Err(busy().into());
         }
         let settler = Settler { request: self.call.request_id.clone(), until: self.hold_ends_at() };
@@ -318,6 +319,7 @@ impl Work {
 
 impl Host for State {
     async fn authorize(&mut self, proposal: Proposed) -> Result<Resource<Permit>, Failure> {
+        self.hold(text_bytes(&proposal))?;
         let work = self.mutation()?;
         let (proposal, guards) = work.proposal(proposal).await?;
         let id = work.leave(proposal, guards).await?;
@@ -328,6 +330,7 @@ impl Host for State {
     }
 
     async fn reopen(&mut self, permit: String) -> Result<Resource<Permit>, Failure> {
+        self.hold(permit.len())?;
         let id = self.mutation_of_money()?.reopening(&permit).await?;
         Ok(self
             .table
@@ -343,6 +346,7 @@ impl Host for State {
         period: String,
         time_zone: String,
     ) -> Result<(), Failure> {
+        self.hold(scope.len() + id.len() + period.len() + time_zone.len())?;
         let work = self.mutation_of_money()?;
         let key = work.own_scope_key(&scope, &id)?;
         let Some(cap) = cap else {
@@ -401,6 +405,15 @@ impl Host for State {
     ) -> Result<(), Failure> {
         self.mutation()?.take_rate(&rate, &reach, amount, per_seconds).await
     }
+}
+
+/// The bytes of a proposal as the guest words it.
+fn text_bytes(proposal: &Proposed) -> usize {
+    let pairs = proposal.scopes.iter().chain(&proposal.pay);
+    let pairs: usize = pairs.map(|(one, other)| one.len() + other.len()).sum();
+    let Proposed { action, entity, component, title, message, context, .. } = proposal;
+    let texts = [action, entity, component, title, message, context];
+    pairs + texts.into_iter().map(String::len).sum::<usize>()
 }
 
 /// A scope of the primitive's own, and its id: the key of both together ends the scope at the first

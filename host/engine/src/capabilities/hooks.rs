@@ -195,14 +195,17 @@ impl Host for State {
         document: String,
         scheme: String,
     ) -> Result<Hook, Failure> {
+        self.hold(collection.len() + document.len() + scheme.len())?;
         self.mutation()?.open_hook(&collection, &document, &scheme).await
     }
 
     async fn refer(&mut self, id: String, reference: String) -> Result<(), Failure> {
+        self.hold(id.len() + reference.len())?;
         self.mutation()?.refer_hook(&id, reference).await
     }
 
     async fn close(&mut self, id: String) -> Result<bool, Failure> {
+        self.hold(id.len())?;
         let work = self.mutation()?;
         let Some(record) = work.own_hook(&id).await? else { return Ok(false) };
         work.txn.unclaim(&HookRecord::name(&record.id), &record.key());

@@ -27,20 +27,23 @@ const SENT_PART: u64 = 2;
 /// When one who has too many jobs that wait may try again.
 const RETRY_SECONDS: u32 = 30;
 
+/// Whether a text is a name or a key that a job has.
+fn is_name(text: &str) -> bool {
+    !text.is_empty() && text.len() <= NAME_BYTES_MAX && !text.contains('\0')
+}
+
+fn misnamed() -> Failure {
+    invalid("job", format!("a job's name and key have 1 to {NAME_BYTES_MAX} bytes")).into()
+}
+
 impl Work {
     fn unique(&self, key: &str) -> String {
         format!("{}/{key}", self.component.manifest.name)
     }
 
     fn record(&self, job: Job) -> Result<JobRecord, Failure> {
-        let named =
-            |text: &str| !text.is_empty() && text.len() <= NAME_BYTES_MAX && !text.contains('\0');
-        if !named(&job.name) || !job.key.as_deref().is_none_or(named) {
-            return Err(invalid(
-                "job",
-                format!("a job's name and key have 1 to {NAME_BYTES_MAX} bytes"),
-            )
-            .into());
+        if !is_name(&job.name) || !job.key.as_deref().is_none_or(is_name) {
+            return Err(misnamed());
         }
         if job.payload.len() > PAYLOAD_BYTES_MAX {
             return Err(failure(
@@ -169,10 +172,18 @@ fn body<T: serde::Serialize>(record: &T) -> Result<String, Failure> {
         .map_err(|_| failure("internal_error", "the record cannot be written").into())
 }
 
+/// The bytes of a job's texts.
+fn bytes(job: &Job) -> usize {
+    job.name.len() + job.payload.len() + job.key.as_ref().map_or(0, String::len)
+}
+
 impl Host for State {
     async fn enqueue(&mut self, job: Job) -> Result<String, Failure> {
-        self.hold(job.payload.len())?;
+        self.hold(bytes(&job))?;
         let work = self.mutation()?;
+        if !job.key.as_deref().is_none_or(is_name) {
+            return Err(misnamed());
+        }
         if let Some(key) = &job.key
             && let Some(live) = work.find_live(key).await?
         {
@@ -183,6 +194,7 @@ impl Host for State {
     }
 
     async fn cancel(&mut self, id: String) -> Result<bool, Failure> {
+        self.hold(id.len())?;
         let work = self.mutation()?;
         let Some((key, record)) = work.job(&id).await? else { return Ok(false) };
         if record.state != "queued" {
@@ -193,12 +205,17 @@ impl Host for State {
     }
 
     async fn cancel_key(&mut self, key: String) -> Result<bool, Failure> {
+        self.hold(key.len())?;
         let work = self.mutation()?;
+        if !is_name(&key) {
+            return Ok(false);
+        }
         let Some(live) = work.find_live(&key).await? else { return Ok(false) };
         Ok(work.txn.remove(&live, None).await.map_err(|error| write_failure(&error))?)
     }
 
     async fn progress(&mut self, id: String, fraction: f32, note: String) -> Result<(), Failure> {
+        self.hold(id.len() + note.len())?;
         let work = self.mutation()?;
         let Some((key, mut record)) = work.job(&id).await? else {
             return Err(not_found("the job").into());
@@ -213,7 +230,8 @@ impl Host for State {
     }
 
     async fn set_schedule(&mut self, schedule: Schedule) -> Result<i64, Failure> {
-        self.hold(schedule.job.payload.len())?;
+        let Schedule { key, cron, time_zone, job } = &schedule;
+        self.hold(key.len() + cron.len() + time_zone.len() + bytes(job))?;
         let work = self.mutation()?;
         if schedule.key.is_empty() || schedule.key.len() > NAME_BYTES_MAX {
             return Err(invalid(
@@ -253,6 +271,7 @@ impl Host for State {
     }
 
     async fn remove_schedule(&mut self, key: String) -> Result<bool, Failure> {
+        self.hold(key.len())?;
         let work = self.mutation()?;
         let key = Key::new(&work.call.scope.narrowest(), &schedules(), work.unique(&key));
         Ok(work.txn.remove(&key, None).await.map_err(|error| write_failure(&error))?)

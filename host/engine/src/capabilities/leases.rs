@@ -8,7 +8,7 @@ mod token;
 
 use charter_kernel::limits::LEASE_MS_MAX;
 use charter_kernel::time::Instant;
-use charter_kernel::unit::{Key, Take, Taken};
+use charter_kernel::unit::{Key, Reach, Space, Take, Taken};
 
 use self::token::Token;
 use super::documents::document;
@@ -23,6 +23,8 @@ use crate::story::TakeRecord;
 const TAKEN_MAX: u32 = 100;
 /// Documents that one call of `purge` removes.
 const PURGED_MAX: u32 = 500;
+/// Groups that one attempt waits for. What falls due in others it sees a few seconds later.
+const GROUPS_MAX: usize = 100;
 
 fn require_leases(plan: &CollectionPlan) -> Result<&CollectionPlan, Failure> {
     if plan.declared.leased.is_none() {
@@ -47,6 +49,14 @@ impl Work {
     /// When a lease ends that is asked for until then.
     fn lease_end(&self, until: i64) -> Instant {
         Instant(until).min(self.now.plus_ms(LEASE_MS_MAX))
+    }
+
+    /// Has an `again` wait for what falls due in a group, too.
+    fn watch(&mut self, reach: &Reach, space: &Space, group: &str) {
+        let known = self.groups.iter().any(|(r, s, g)| r == reach && s == space && g == group);
+        if !known && self.groups.len() < GROUPS_MAX {
+            self.groups.push((reach.clone(), space.clone(), group.to_owned()));
+        }
     }
 
     /// The rows that this place of the request was handed out before, if it asks for the same
@@ -74,7 +84,7 @@ impl Work {
     ) -> Result<Vec<Taken>, Failure> {
         let plan_key = self.key(collection, "", true)?;
         require_leases(self.component.collection(collection)?)?;
-        self.groups.push((plan_key.reach.clone(), plan_key.space.clone(), group.to_owned()));
+        self.watch(&plan_key.reach, &plan_key.space, group);
         if let Some(taken) = self.repeat_take(collection, group, limit) {
             self.takes += 1;
             return Ok(taken);
@@ -109,7 +119,7 @@ impl Work {
         };
         // Rows that an earlier attempt was handed out at this place, and this one did not ask for,
         // go back at the end.
-        self.story.takes.insert(self.takes.min(self.story.takes.len()), record);
+        self.story.keep_take(self.takes, record);
         self.takes += 1;
         Ok(taken)
     }
@@ -123,7 +133,9 @@ impl Host for State {
         limit: u32,
         until: i64,
     ) -> Result<Vec<Leased>, Failure> {
+        self.hold(collection.len() + group.len())?;
         let work = self.mutation()?;
+        super::check_key("group", &group)?;
         let limit = limit.min(TAKEN_MAX);
         if limit == 0 {
             return Ok(Vec::new());
@@ -154,6 +166,7 @@ impl Host for State {
     }
 
     async fn extend(&mut self, token: String, until: i64) -> Result<(), Failure> {
+        self.hold(token.len())?;
         let work = self.mutation()?;
         let (key, token) = work.parse_token(&token)?;
         work.still_held(&key, &token).await?;
@@ -163,6 +176,7 @@ impl Host for State {
     }
 
     async fn release(&mut self, token: String, due_at: i64) -> Result<(), Failure> {
+        self.hold(token.len())?;
         let work = self.mutation()?;
         let (key, token) = work.parse_token(&token)?;
         work.still_held(&key, &token).await?;
@@ -171,6 +185,7 @@ impl Host for State {
     }
 
     async fn settle(&mut self, token: String) -> Result<(), Failure> {
+        self.hold(token.len())?;
         let work = self.mutation()?;
         let (key, token) = work.parse_token(&token)?;
         work.still_held(&key, &token).await?;
@@ -179,7 +194,9 @@ impl Host for State {
     }
 
     async fn defer(&mut self, collection: String, id: String, due_at: i64) -> Result<(), Failure> {
+        self.hold(collection.len() + id.len())?;
         let work = self.mutation()?;
+        super::check_key("id", &id)?;
         let key = work.key(&collection, &id, true)?;
         require_leases(work.component.collection(&collection)?)?;
         work.txn.defer(&key, Instant::nearest(due_at));
@@ -192,6 +209,7 @@ impl Host for State {
         group: String,
     ) -> Result<Standing, Failure> {
         let work = self.work()?;
+        super::check_key("group", &group)?;
         let key = work.key(&collection, "", false)?;
         require_leases(work.component.collection(&collection)?)?;
         let standing = work
@@ -199,7 +217,7 @@ impl Host for State {
             .standing(&key.reach, &key.space, &group)
             .await
             .map_err(|error| unread(&error))?;
-        work.groups.push((key.reach, key.space, group));
+        work.watch(&key.reach, &key.space, &group);
         Ok(Standing {
             ready: standing.ready,
             held: standing.held,
@@ -209,7 +227,9 @@ impl Host for State {
     }
 
     async fn purge(&mut self, collection: String, group: String) -> Result<bool, Failure> {
+        self.hold(collection.len() + group.len())?;
         let work = self.mutation()?;
+        super::check_key("group", &group)?;
         let key = work.key(&collection, "", true)?;
         require_leases(work.component.collection(&collection)?)?;
         let more = work.txn.purge(&key.reach, &key.space, &group, PURGED_MAX).await;

@@ -177,6 +177,7 @@ impl Host for State {
         normal: Normal,
         may_go_negative: bool,
     ) -> Result<(), Failure> {
+        self.hold(name.len())?;
         let work = self.mutation()?;
         let key = work.account(&name)?;
         if key.id == CREDIT {
@@ -192,6 +193,7 @@ impl Host for State {
     }
 
     async fn freeze(&mut self, name: String, frozen: bool) -> Result<(), Failure> {
+        self.hold(name.len())?;
         let work = self.mutation_of_money()?;
         let key = work.account(&name)?;
         work.is_billers(&key)?;
@@ -223,7 +225,8 @@ impl Host for State {
         reference: String,
     ) -> Result<String, Failure> {
         // Both sides' entries say them.
-        self.hold(2 * (memo.len() + reference.len()))?;
+        let accounts = from_account.len() + to_account.len();
+        self.hold(accounts + 2 * (memo.len() + reference.len()))?;
         let work = self.mutation_of_money()?;
         let from = work.account(&from_account)?;
         let (to, guards) = work.party(&to_account).await?;

@@ -1,12 +1,17 @@
-//! `log`: a guest's lines in the operator's log, bounded in bytes a call.
+//! `log`: a guest's lines in the operator's log, bounded in bytes a call. Each line costs some beside
+//! its text, so that they bound the lines, too.
 
 use crate::bindings::charter::primitive::log::{Host, Level};
 use crate::state::State;
 
+/// Bytes that a line has beside its text: when, whose and of which request it is.
+const LINE_BYTES: usize = 200;
+
 impl Host for State {
     async fn write(&mut self, level: Level, message: String, fields: Vec<(String, String)>) {
         let Some(work) = self.work.as_mut() else { return };
-        let bytes = message.len()
+        let bytes = LINE_BYTES
+            + message.len()
             + fields.iter().map(|(name, value)| name.len() + value.len()).sum::<usize>();
         if work.log_bytes_left == 0 {
             return;
@@ -46,23 +51,23 @@ mod tests {
     use crate::run::bed::{Bed, long, user};
 
     #[tokio::test]
-    async fn a_call_logs_so_many_bytes_names_and_values_among_them_and_then_nothing() {
-        let config = EngineConfig { log_bytes_max: 100, ..EngineConfig::default() };
+    async fn a_call_logs_so_many_bytes_names_values_and_lines_among_them_and_then_nothing() {
+        let config = EngineConfig { log_bytes_max: 700, ..EngineConfig::default() };
         let bed = Bed::with(config).await;
         let mut guest = bed.attempt(bed.call(user(3)));
         let left = |guest: &mut State| guest.work.as_ref().unwrap().log_bytes_left;
         let field = || vec![(long(10), long(20))];
         guest.write(Level::Info, long(30), field()).await;
-        assert_eq!(left(&mut guest), 40);
+        assert_eq!(left(&mut guest), 640 - LINE_BYTES);
         guest.write(Level::Error, String::new(), Vec::new()).await;
-        assert_eq!(left(&mut guest), 40);
+        assert_eq!(left(&mut guest), 640 - 2 * LINE_BYTES, "an empty line is a line");
         guest.write(Level::Warn, long(11), field()).await;
         assert_eq!(left(&mut guest), 0, "what does not fit is the last that is told of");
         guest.write(Level::Debug, long(1), Vec::new()).await;
         assert_eq!(left(&mut guest), 0);
         // Each call begins anew.
         let mut next = bed.attempt(bed.call(user(3)));
-        next.write(Level::Info, long(100), Vec::new()).await;
+        next.write(Level::Info, long(700 - LINE_BYTES), Vec::new()).await;
         assert_eq!(left(&mut next), 0);
     }
 }

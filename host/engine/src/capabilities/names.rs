@@ -32,13 +32,16 @@ impl Host for State {
         collection: String,
         document: String,
     ) -> Result<bool, Failure> {
+        self.hold(space.len() + name.len() + collection.len() + document.len())?;
         let work = self.mutation()?;
+        super::check_key("document", &document)?;
         let claim = work.name(&space, &name)?;
         let holder = work.key(&collection, &document, true)?;
         Ok(work.txn.claim(&claim, &holder).await.map_err(|error| unread(&error))?)
     }
 
     async fn release(&mut self, space: String, name: String) -> Result<(), Failure> {
+        self.hold(space.len() + name.len())?;
         let work = self.mutation()?;
         let claim = work.name(&space, &name)?;
         let Some(holder) = work.txn.lookup(&claim).await.map_err(|error| unread(&error))? else {
@@ -70,7 +73,7 @@ impl Host for State {
             )
             .into());
         }
-        self.hold(payload.len())?;
+        self.hold(space.len() + name.len() + payload.len())?;
         let work = self.mutation()?;
         let claim = work.name(&space, &name)?;
         let Some(holder) = work.txn.lookup(&claim).await.map_err(|error| unread(&error))? else {

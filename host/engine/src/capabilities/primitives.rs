@@ -94,6 +94,7 @@ impl Host for State {
     }
 
     async fn set_standing(&mut self, reason: Option<String>) -> Result<(), Failure> {
+        self.hold(reason.as_ref().map_or(0, String::len))?;
         let work = self.mutation()?;
         if !work.bills() {
             return Err(failure(

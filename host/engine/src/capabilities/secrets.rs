@@ -118,7 +118,7 @@ fn seal_failure(error: &charter_store::SealError) -> Failure {
 impl Host for State {
     async fn put(&mut self, name: String, value: Vec<u8>) -> Result<(), Failure> {
         let value = Zeroizing::new(value);
-        self.hold(value.len())?;
+        self.hold(name.len() + value.len())?;
         let work = self.mutation()?;
         if value.len() > VALUE_BYTES_MAX {
             return Err(failure(
@@ -141,6 +141,7 @@ impl Host for State {
     }
 
     async fn remove(&mut self, name: String) -> Result<bool, Failure> {
+        self.hold(name.len())?;
         let work = self.mutation()?;
         let key = work.secret(&name)?;
         Ok(work.txn.remove(&key, None).await.map_err(|error| write_failure(&error))?)
@@ -170,6 +171,7 @@ impl Host for State {
     }
 
     async fn generate(&mut self, name: String, algorithm: String) -> Result<Vec<u8>, Failure> {
+        self.hold(name.len() + algorithm.len())?;
         let work = self.mutation()?;
         if algorithm != "ed25519" {
             return Err(

@@ -1,5 +1,6 @@
 //! `streams`: append-only logs of the caller's scope, named by the primitive.
 
+use charter_kernel::limits::UNIT_BYTES_MAX;
 use charter_kernel::manifest::CollectionReach;
 use charter_kernel::unit::LogKey;
 
@@ -33,9 +34,18 @@ impl Work {
 
 impl Host for State {
     async fn append(&mut self, log: String, name: String, payload: String) -> Result<(), Failure> {
-        self.hold(payload.len())?;
+        self.hold(log.len() + name.len() + payload.len())?;
         let work = self.mutation()?;
         let log = work.log(&log)?;
+        super::check_key("name", &name)?;
+        if name.is_empty() {
+            return Err(invalid("name", "an entry has a name").into());
+        }
+        // A text becomes many times as large as a value.
+        if payload.len() > UNIT_BYTES_MAX {
+            let told = format!("an entry's payload has at most {UNIT_BYTES_MAX} bytes");
+            return Err(failure("payload_too_large", told).into());
+        }
         super::events::json("payload", &payload)?;
         work.txn.append(&log, &name, payload);
         Ok(())
@@ -67,6 +77,7 @@ impl Host for State {
     }
 
     async fn close(&mut self, log: String) -> Result<(), Failure> {
+        self.hold(log.len())?;
         let work = self.mutation()?;
         let log = work.log(&log)?;
         work.txn.close(&log);

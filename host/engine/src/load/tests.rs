@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use charter_kernel::manifest::faults;
 use serde_json::json;
 
 use super::*;
@@ -35,7 +36,7 @@ fn description(capabilities: &[&str]) -> String {
 
 fn faults(text: &str, imported: &[&str], http: bool) -> Vec<String> {
     let imported: BTreeSet<String> = imported.iter().map(|name| (*name).to_owned()).collect();
-    let checked = manifest(text, &imported, http);
+    let checked = manifest(text, &imported, http, faults::check);
     checked.err().unwrap_or_default().iter().map(ToString::to_string).collect()
 }
 
@@ -69,10 +70,10 @@ fn a_description_that_is_no_manifest_says_where_it_is_wrong() {
 async fn a_component_that_is_too_large_is_not_even_looked_at() {
     let config = EngineConfig { component_bytes_max: 10, ..EngineConfig::default() };
     let bed = Bed::with(config).await;
-    let faults = stage(&bed.shared, Bytes::from_static(&[0; 11])).await.unwrap_err();
+    let faults = stage(&bed.shared, Bytes::from_static(&[0; 11]), faults::check).await.unwrap_err();
     let found = format!("{faults:?}");
     assert!(faults.len() == 1 && found.contains("11 bytes; at most 10"), "{found}");
-    let faults = stage(&bed.shared, Bytes::from_static(&[0; 10])).await.unwrap_err();
+    let faults = stage(&bed.shared, Bytes::from_static(&[0; 10]), faults::check).await.unwrap_err();
     assert!(format!("{faults:?}").contains("not a WebAssembly component"));
 }
 

@@ -215,10 +215,7 @@ impl Work {
                 marks.dispatch();
                 // Permits that this commit has settled count no more.
                 self.permits = self.story.permits.len();
-                // Rows that were handed out before are part of this commit.
-                for record in &mut self.story.takes {
-                    record.attempt = u32::MAX;
-                }
+                self.story.commit_takes(self.takes);
                 for record in &mut self.story.rates {
                     record.attempt = u32::MAX;
                 }

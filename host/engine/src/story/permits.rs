@@ -26,6 +26,8 @@ pub(crate) struct Permitted {
     pub(crate) wish: Option<Wish>,
     /// The attempt that asked for it last.
     pub(crate) attempt: u32,
+    /// The bytes of it and its proposal, about.
+    pub(crate) bytes: usize,
 }
 
 /// A hold that is not taken yet.

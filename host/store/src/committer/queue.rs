@@ -1,9 +1,10 @@
 //! Units that wait, by organization, taken in fair turns.
 //!
 //! Bounded in units and bytes, and no organization has more than half of either: one that floods
-//! the queue is told to come back later before others are.
+//! the queue is told to come back later before others are. Whose units have had the fewest bytes
+//! written goes next, so that large units of one organization delay no other's small ones.
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -22,8 +23,12 @@ const IDLE_MAX: u32 = 32;
 /// How long a batch waits for more at most. Beside threads that compute, a turn is as long as they
 /// may keep the core.
 const GATHER: Duration = Duration::from_micros(200);
-/// Bytes of one batch.
-const BATCH_BYTES_MAX: usize = 8 * 1024 * 1024;
+/// A batch of so many bytes takes no further unit: these too are some ten milliseconds.
+const BATCH_BYTES_ENOUGH: usize = 1024 * 1024;
+/// Nor does it take one of an organization that has so many in it, where another waits too.
+const SHARE_BYTES_ENOUGH: usize = 512 * 1024;
+/// A unit's bytes beside its own, where turns are counted.
+const UNIT_BYTES: usize = 4 * 1024;
 
 pub(crate) type Answer = Result<Applied, CommitError>;
 
@@ -52,8 +57,13 @@ impl Job {
 #[derive(Default)]
 struct State {
     tenants: HashMap<String, Tenant>,
-    /// Organizations that have units waiting, next one first.
-    turns: VecDeque<String>,
+    /// Organizations that have units waiting, next one first: by their bytes, then by who came.
+    turns: BTreeMap<(u64, u64), String>,
+    /// How many bytes an organization has had that has always had units waiting: whoever comes
+    /// begins here.
+    served: u64,
+    /// Turns that were given so far.
+    given: u64,
     units: usize,
     bytes: usize,
     closed: bool,
@@ -63,6 +73,8 @@ struct State {
 struct Tenant {
     jobs: VecDeque<Job>,
     bytes: usize,
+    /// Bytes in the batch that is being made.
+    batched: usize,
 }
 
 /// One lane's queue.
@@ -109,7 +121,8 @@ impl Queue {
         tenant.bytes += job.bytes;
         tenant.jobs.push_back(job);
         if tenant.jobs.len() == 1 {
-            state.turns.push_back(organization);
+            let served = state.served;
+            state.give_turn(served, organization);
         }
         drop(state);
         self.arrived.notify_one();
@@ -186,33 +199,50 @@ impl State {
         jobs.flat_map(|job| &job.turns).copied().collect()
     }
 
+    fn give_turn(&mut self, served: u64, organization: String) {
+        self.given += 1;
+        self.turns.insert((served, self.given), organization);
+    }
+
     fn batch(&mut self) -> Vec<Job> {
-        let mut batch = Vec::new();
+        let (mut batch, mut aside): (Vec<Job>, Vec<_>) = (Vec::new(), Vec::new());
         let (mut rows, mut bytes) = (0, 0);
-        while let Some(organization) = self.turns.pop_front() {
+        let is_shared = self.tenants.len() > 1;
+        while let Some((turn, organization)) = self.turns.pop_first() {
             let Some(tenant) = self.tenants.get_mut(&organization) else { continue };
-            let Some(job) = tenant.jobs.front() else {
-                self.tenants.remove(&organization);
+            if is_shared && tenant.batched >= SHARE_BYTES_ENOUGH {
+                aside.push((turn, organization));
                 continue;
+            }
+            let fits = |job: &Job| {
+                batch.is_empty()
+                    || batch.len() < BATCH_UNITS_MAX
+                        && rows + job.rows <= BATCH_ROWS_MAX
+                        && bytes < BATCH_BYTES_ENOUGH
             };
-            let fits = batch.len() < BATCH_UNITS_MAX
-                && rows + job.rows <= BATCH_ROWS_MAX
-                && bytes + job.bytes <= BATCH_BYTES_MAX;
-            if !batch.is_empty() && !fits {
-                self.turns.push_front(organization);
+            if !tenant.jobs.front().is_some_and(fits) {
+                aside.push((turn, organization));
                 break;
             }
             let Some(job) = tenant.jobs.pop_front() else { continue };
             (rows, bytes) = (rows + job.rows, bytes + job.bytes);
             tenant.bytes -= job.bytes;
+            tenant.batched += job.bytes;
             self.units -= 1;
             self.bytes -= job.bytes;
+            self.served = self.served.max(turn.0);
             if tenant.jobs.is_empty() {
                 self.tenants.remove(&organization);
             } else {
-                self.turns.push_back(organization);
+                self.give_turn(turn.0 + (job.bytes + UNIT_BYTES) as u64, organization);
             }
             batch.push(job);
+        }
+        self.turns.extend(aside);
+        for job in &batch {
+            if let Some(tenant) = self.tenants.get_mut(&job.unit.organization) {
+                tenant.batched = 0;
+            }
         }
         batch
     }
@@ -221,7 +251,7 @@ impl State {
 #[cfg(test)]
 mod tests {
     use charter_kernel::ledger::Phase;
-    use charter_kernel::unit::{Key, Reach, Space, Write};
+    use charter_kernel::unit::{Draft, Key, Reach, Space, Write};
 
     use super::*;
 
@@ -249,6 +279,50 @@ mod tests {
             Some(1),
             "the second organization's first unit comes before the first one's second"
         );
+    }
+
+    fn large(organization: &str, bytes: usize) -> Job {
+        let key = Key::new(&Reach::organization(organization), &Space::host("x"), "a");
+        let draft = Draft { body: "x".repeat(bytes), ..Draft::default() };
+        let unit = Unit {
+            organization: organization.into(),
+            writes: vec![Write::Put { key, draft }],
+            ..Unit::default()
+        };
+        Job::new(unit, false, oneshot::channel().0)
+    }
+
+    fn organizations(batch: &[Job]) -> Vec<&str> {
+        batch.iter().map(|job| job.unit.organization.as_str()).collect()
+    }
+
+    #[test]
+    fn large_units_of_some_organizations_delay_no_other_by_more_than_one_of_them() {
+        let queue = Queue::new(600, 1 << 30);
+        for _ in 0..64 {
+            queue.push(large("flood", 900_000)).expect("there is room");
+        }
+        assert_eq!(organizations(&queue.batch()), ["flood"; 2], "alone it has the batch");
+        for _ in 0..8 {
+            queue.push(large("other", 900_000)).expect("there is room");
+        }
+        queue.push(job("calm")).expect("there is room");
+        let first = queue.batch();
+        assert_eq!(organizations(&first), ["other", "calm", "flood"]);
+        queue.push(job("calm")).expect("there is room");
+        let next = queue.batch();
+        let place = organizations(&next).iter().position(|name| *name == "calm");
+        assert!(place.is_some_and(|place| place < 2), "{:?}", organizations(&next));
+        assert!(next.len() <= 3, "one large unit of each: {:?}", organizations(&next));
+    }
+
+    #[test]
+    fn a_unit_of_more_bytes_than_a_batch_is_not_kept_back_by_small_ones() {
+        let queue = Queue::new(600, 1 << 30);
+        queue.push(job("calm")).expect("there is room");
+        queue.push(large("whole", 4_000_000)).expect("there is room");
+        assert_eq!(organizations(&queue.batch()), ["calm", "whole"]);
+        assert_eq!(queue.waiting(), (0, 0));
     }
 
     #[tokio::test]

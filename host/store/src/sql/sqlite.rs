@@ -3,6 +3,7 @@
 //! Invariant: no read takes longer than [`READ_MS_MAX`], and none that takes long or copies much
 //! keeps a thread of the runtime: a read that has not ended after a moment is given up and made
 //! again on one of a few threads that give way to the others and have connections of their own.
+//! These are places that organizations share: none waits for all of another's reads.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -15,11 +16,12 @@ use rusqlite::limits::Limit;
 use rusqlite::types::{ToSql, ToSqlOutput, Value as Cell, ValueRef};
 use rusqlite::{OpenFlags, Statement, ffi};
 use sqlx::error::{DatabaseError, ErrorKind};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::sync::{Semaphore, oneshot};
 use tokio::time::Instant;
 
 use super::{Filled, Lent, Query, READ_MS_MAX, Row, Value};
 use crate::at_work;
+use crate::lobby::{Lobby, Seat};
 use crate::priority::give_way;
 use crate::query::PAGE_BYTES_MAX;
 
@@ -36,6 +38,8 @@ const BUSY_LOOKS: i32 = 10_000;
 /// The first of them come sooner: the committer waits while the log is begun anew, which takes some
 /// milliseconds.
 const BUSY_SOON: i32 = 100;
+/// Long reads of one organization that wait; more are refused.
+const WAITING_MAX: usize = 256;
 /// Result codes of reads that are not for in place: the statement was told to end, or came to a value
 /// that is longer than it may be there.
 const GIVEN_UP: [&str; 2] = ["9", "18"];
@@ -304,7 +308,9 @@ struct Readers {
     turns: Semaphore,
     idle_long: Mutex<Vec<LongReader>>,
     /// Reads that take their time, with threads and connections beside those.
-    long: Arc<Semaphore>,
+    long: Arc<Lobby>,
+    /// The same, for the host's own reads alone.
+    kept: Arc<Lobby>,
 }
 
 /// A thread that gives way, with a connection of its own. It ends with the last of its senders.
@@ -314,16 +320,16 @@ struct LongReader(mpsc::Sender<LongRead>);
 struct LongRead {
     query: Query,
     bounds: Bounds,
-    /// The caller may leave; the read goes on, and its turn with it.
-    turn: OwnedSemaphorePermit,
+    /// The caller may leave; the read goes on, and its place with it.
+    seat: Seat,
     tell: oneshot::Sender<sqlx::Result<Filled>>,
     /// The thread itself, to be put back.
     reader: LongReader,
 }
 
 impl SqlitePool {
-    /// At most so many connections for reads in place, and half as many for long ones, opened as
-    /// they are needed.
+    /// At most so many connections for reads in place, and as many for long ones, of which one
+    /// organization alone gets half, opened as they are needed.
     pub(crate) fn new(
         connections: u32,
         open: impl Fn() -> sqlx::Result<SqliteConnection> + Send + Sync + 'static,
@@ -334,19 +340,21 @@ impl SqlitePool {
             idle: Mutex::new(vec![first]),
             turns: Semaphore::new(connections as usize),
             idle_long: Mutex::default(),
-            long: Arc::new(Semaphore::new((connections as usize / 2).max(1))),
+            long: Lobby::with_reserve(connections as usize),
+            kept: Lobby::open(1),
         })))
     }
 
-    pub(super) async fn rows(&self, query: Query) -> sqlx::Result<Vec<Row>> {
-        self.fill(query, Bounds::default()).await.map(|filled| filled.rows)
+    pub(super) async fn rows(&self, query: Query, organization: &str) -> sqlx::Result<Vec<Row>> {
+        self.fill(query, Bounds::default(), organization).await.map(|filled| filled.rows)
     }
 
-    pub(super) async fn page(&self, query: Query) -> sqlx::Result<Filled> {
-        self.fill(query, Bounds { page: PAGE_BYTES_MAX, ..Bounds::default() }).await
+    pub(super) async fn page(&self, query: Query, organization: &str) -> sqlx::Result<Filled> {
+        let bounds = Bounds { page: PAGE_BYTES_MAX, ..Bounds::default() };
+        self.fill(query, bounds, organization).await
     }
 
-    async fn fill(&self, query: Query, bounds: Bounds) -> sqlx::Result<Filled> {
+    async fn fill(&self, query: Query, bounds: Bounds, organization: &str) -> sqlx::Result<Filled> {
         let in_place = Bounds { patience: IN_PLACE_BYTES, ..bounds };
         let filled = {
             let Ok(_turn) = self.0.turns.acquire().await else {
@@ -362,15 +370,32 @@ impl SqlitePool {
         if !filled.as_ref().is_err_and(is_given_up) {
             return filled;
         }
-        let Ok(turn) = self.0.long.clone().acquire_owned().await else {
+        let seat = self.seat(organization).await?;
+        if self.0.turns.is_closed() {
             return Err(sqlx::Error::PoolClosed);
-        };
+        }
         let idle = lock(&self.0.idle_long).pop();
         let reader = idle.map_or_else(|| self.long_reader(), Ok)?;
         let (tell, told) = oneshot::channel();
         let thread = reader.0.clone();
-        let _ = thread.send(LongRead { query, bounds, turn, tell, reader });
+        let _ = thread.send(LongRead { query, bounds, seat, tell, reader });
         at_work::wait(told).await.unwrap_or(Err(sqlx::Error::WorkerCrashed))
+    }
+
+    /// A place for a long read. The host has one of its own beside its share.
+    async fn seat(&self, organization: &str) -> sqlx::Result<Seat> {
+        let (party, is_host): (Arc<str>, _) = (organization.into(), organization.is_empty());
+        if is_host && let Some(seat) = self.0.kept.try_enter(&party) {
+            return Ok(seat);
+        }
+        let waiter = match self.0.long.enter(&party) {
+            Ok(seat) => return Ok(seat),
+            Err(waiter) => waiter,
+        };
+        if !is_host && self.0.long.count_waiting(&party) > WAITING_MAX {
+            return Err(sqlx::Error::Io(std::io::ErrorKind::ResourceBusy.into()));
+        }
+        Ok(waiter.await)
     }
 
     fn long_reader(&self) -> sqlx::Result<LongReader> {
@@ -379,13 +404,13 @@ impl SqlitePool {
         let (send, reads) = mpsc::channel::<LongRead>();
         let read = move || {
             give_way();
-            for LongRead { query, bounds, turn, tell, reader } in reads {
+            for LongRead { query, bounds, seat, tell, reader } in reads {
                 let time = Duration::from_millis(READ_MS_MAX);
                 let filled = connection.fill_within(&query, bounds, time);
                 if let Some(pool) = pool.upgrade().map(Self) {
                     pool.put_back(&pool.0.idle_long, reader);
                 }
-                drop(turn);
+                drop(seat);
                 let _ = tell.send(filled);
             }
         };
@@ -401,7 +426,6 @@ impl SqlitePool {
 
     pub(super) fn close(&self) {
         self.0.turns.close();
-        self.0.long.close();
         lock(&self.0.idle).clear();
         lock(&self.0.idle_long).clear();
     }
@@ -461,3 +485,6 @@ impl DatabaseError for Fault {
         ErrorKind::Other
     }
 }
+
+#[cfg(test)]
+mod tests;

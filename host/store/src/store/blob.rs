@@ -41,8 +41,7 @@ impl Store {
             .database
             .dialect
             .sql("SELECT bytes FROM blobs WHERE digest = $1 ORDER BY part");
-        let rows =
-            reading(query(sql).bind(digest.to_owned()).fetch_all(&self.inner.readers)).await?;
+        let rows = reading(query(sql).bind(digest.to_owned()).fetch_all(self.readers())).await?;
         if rows.is_empty() {
             return Ok(None);
         }
@@ -58,7 +57,7 @@ impl Store {
             .database
             .dialect
             .sql("SELECT part FROM blobs WHERE digest = $1 AND part = 0");
-        Ok(reading(query(sql).bind(digest.to_owned()).fetch_optional(&self.inner.readers))
+        Ok(reading(query(sql).bind(digest.to_owned()).fetch_optional(self.readers()))
             .await?
             .is_some())
     }

@@ -20,7 +20,7 @@ impl Store {
         if !key_fits(key) {
             return Ok(None);
         }
-        self.inner.rows.ask(key.clone()).await
+        self.inner.rows.ask(key.clone(), &self.organization).await
     }
 
     /// The holder of a unique value or name.
@@ -37,7 +37,7 @@ impl Store {
             .bind(claim.reach.as_str())
             .bind(claim.space.clone())
             .bind(claim.name.clone());
-        let row = reading(query.fetch_optional(&self.inner.readers)).await?;
+        let row = reading(query.fetch_optional(self.readers())).await?;
         let Some(row) = row else { return Ok(None) };
         let holder: String = row.try_get(0).map_err(|error| ReadError::Failed(Some(error)))?;
         parse_holder(&holder).map(Some).map_err(|error| ReadError::Failed(Some(error)))
@@ -58,10 +58,9 @@ impl Store {
             "SELECT id FROM documents WHERE reach = $1 AND space = $2 AND lease_group = $3 ORDER BY due_at, id LIMIT $4 + 0",
         );
         let query = query(sql).bind(reach.as_str()).bind(space.as_str());
-        let rows = reading(
-            query.bind(group.to_owned()).bind(i64::from(limit)).fetch_all(&self.inner.readers),
-        )
-        .await?;
+        let rows =
+            reading(query.bind(group.to_owned()).bind(i64::from(limit)).fetch_all(self.readers()))
+                .await?;
         let ids = rows.iter().map(|row| row.try_get::<String>(0)).collect::<Result<Vec<_>, _>>();
         let ids = ids.map_err(|error| ReadError::Failed(Some(error)))?;
         Ok(ids.into_iter().map(|id| Key::new(reach, space, id)).collect())

@@ -36,7 +36,7 @@ impl Store {
         );
         let query = query(sql).bind(space.as_str()).bind(field.to_owned()).bind(before.to_owned());
         let rows =
-            reading(query.bind(i64::from(limit.min(PAGE_ROWS_MAX))).fetch_all(&self.inner.readers))
+            reading(query.bind(i64::from(limit.min(PAGE_ROWS_MAX))).fetch_all(self.readers()))
                 .await?;
         let key = |row: &sql::Row| -> sqlx::Result<(Key, String)> {
             let key = Key {
@@ -81,7 +81,7 @@ impl Store {
             .bind(reach.to_owned())
             .bind(id.to_owned())
             .bind(i64::from(limit.min(PAGE_ROWS_MAX)));
-        let rows = reading(query.fetch_all(&self.inner.readers)).await?;
+        let rows = reading(query.fetch_all(self.readers())).await?;
         let found = |mut row: sql::Row| -> sqlx::Result<(String, Key, Row)> {
             let (key, found) = read_row(&mut row, 1)?;
             Ok((row.try_get(0)?, key, found.row))

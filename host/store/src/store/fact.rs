@@ -65,11 +65,8 @@ impl Store {
         limit: u32,
     ) -> Result<Vec<SequencedFact>, ReadError> {
         let query = query(sql).bind(organization.to_owned()).bind(kind_name(kind)).bind(bound);
-        let rows = reading(
-            query.bind(i64::from(limit.min(PAGE_ROWS_MAX))).fetch_page(&self.inner.readers),
-        )
-        .await?
-        .rows;
+        let query = query.bind(i64::from(limit.min(PAGE_ROWS_MAX)));
+        let rows = reading(query.fetch_page(self.readers_for(organization))).await?.rows;
         let fact = |row: &Row| -> sqlx::Result<SequencedFact> {
             let (id, at, organization) =
                 (row.try_get(1)?, Instant(row.try_get(2)?), organization.to_owned());
@@ -98,7 +95,7 @@ impl Store {
         );
         let query =
             query(sql).bind(i64::try_from(ordinal).unwrap_or(i64::MAX)).bind(i64::from(limit));
-        let rows = reading(query.fetch_all(&self.inner.readers)).await?;
+        let rows = reading(query.fetch_all(self.readers())).await?;
         let found = |row: &Row| -> sqlx::Result<(String, i64, i64)> {
             Ok((row.try_get(0)?, row.try_get(1)?, row.try_get(2)?))
         };
@@ -136,7 +133,7 @@ impl Store {
             .bind(field.to_owned())
             .bind(log)
             .bind(i64::from(limit));
-        let rows = reading(query.fetch_all(&self.inner.readers)).await?;
+        let rows = reading(query.fetch_all(self.readers())).await?;
         let reach = |row: &Row| -> sqlx::Result<Reach> { Ok(Reach::from_store(row.try_get(0)?)) };
         rows.iter()
             .map(reach)
@@ -194,7 +191,7 @@ impl Store {
                 "SELECT MAX(ordinal) FROM facts WHERE organization = $1 AND kind = $2 AND sequence IS NULL AND ordinal <= $3",
             );
         let query = query(sql).bind(organization.to_owned()).bind(kind_name(kind)).bind(up_to);
-        let row = reading(query.fetch_one(&self.inner.readers)).await?;
+        let row = reading(query.fetch_one(self.readers())).await?;
         row.try_get(0).map_err(|error| ReadError::Failed(Some(error)))
     }
 

@@ -124,7 +124,7 @@ impl Store {
         let (text, on) = select(query)?;
         // Limits and offsets stand in the text: such a statement is not worth keeping prepared.
         let sql = sql::query(self.inner.database.dialect.compose(&text)).fleeting();
-        let page = reading(on.apply(sql).fetch_page(&self.inner.readers)).await?;
+        let page = reading(on.apply(sql).fetch_page(self.readers())).await?;
         let items = page
             .rows
             .into_iter()
@@ -149,7 +149,7 @@ impl Store {
             on.text
         );
         let sql = sql::query(self.inner.database.dialect.compose(&text)).fleeting();
-        let row = reading(on.apply(sql).fetch_one(&self.inner.readers)).await?;
+        let row = reading(on.apply(sql).fetch_one(self.readers())).await?;
         let count: i64 = row.try_get(0).map_err(|error| ReadError::Failed(Some(error)))?;
         Ok((count as u64, revision))
     }
@@ -161,7 +161,7 @@ impl Store {
             .dialect
             .sql("SELECT revision FROM revisions WHERE reach = $1 AND space = $2");
         let sql = sql::query(sql).bind(query.reach.as_str()).bind(query.space.as_str());
-        let row = reading(sql.fetch_optional(&self.inner.readers)).await?;
+        let row = reading(sql.fetch_optional(self.readers())).await?;
         let revision: Option<i64> = row
             .map(|row| row.try_get(0))
             .transpose()

@@ -24,7 +24,7 @@ impl Store {
         );
         let query = query(sql).bind(reach.as_str()).bind(i64::from(limit.min(PAGE_ROWS_MAX)));
         let query = BOOKS.iter().fold(query, |query, space| query.bind(*space));
-        let rows = reading(query.fetch_all(&self.inner.readers)).await?;
+        let rows = reading(query.fetch_all(self.readers())).await?;
         let key = |row: &Row| -> sqlx::Result<Key> {
             Ok(Key {
                 reach: reach.clone(),

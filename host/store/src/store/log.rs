@@ -18,7 +18,7 @@ impl Store {
         after: u64,
         limit: u32,
     ) -> Result<LogPage, ReadError> {
-        entries(&self.inner.readers, self.inner.database.dialect, log, after, limit).await
+        entries(self.readers(), self.inner.database.dialect, log, after, limit).await
     }
 
     /// How far a log is.
@@ -29,7 +29,7 @@ impl Store {
             .dialect
             .sql("SELECT head, closed FROM logs WHERE reach = $1 AND log = $2");
         let query = query(sql).bind(log.reach.as_str()).bind(log.log.clone());
-        let Some(row) = reading(query.fetch_optional(&self.inner.readers)).await? else {
+        let Some(row) = reading(query.fetch_optional(self.readers())).await? else {
             return Ok(LogHead::default());
         };
         let failed = |error| ReadError::Failed(Some(error));

@@ -20,7 +20,7 @@ impl Store {
         after: Option<&Key>,
         limit: u32,
     ) -> Result<Vec<(Key, Row)>, ReadError> {
-        rows_of(&self.inner.readers, self.inner.database.dialect, space, after, limit).await
+        rows_of(self.readers(), self.inner.database.dialect, space, after, limit).await
     }
 }
 

@@ -65,7 +65,7 @@ impl Store {
         };
         let query = query(dialect.sql(sql)).bind(reach.as_str()).bind(space.as_str());
         let query = query.bind(asked).bind(i64::from(limit.min(PAGE_ROWS_MAX)));
-        let page = reading(query.fetch_page(&self.inner.readers)).await?;
+        let page = reading(query.fetch_page(self.readers())).await?;
         let rows = page
             .rows
             .into_iter()

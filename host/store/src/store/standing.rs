@@ -23,7 +23,8 @@ impl Store {
             return Ok(GroupStanding::default());
         }
         let asked = Group { reach: reach.clone(), space: space.clone(), name: group.to_owned() };
-        let Some(Seen { total, future, held, oldest }) = self.inner.standings.ask(asked).await?
+        let Some(Seen { total, future, held, oldest }) =
+            self.inner.standings.ask(asked, &self.organization).await?
         else {
             return Ok(GroupStanding::default());
         };
@@ -44,7 +45,7 @@ impl Store {
              AND d.due_at <= $4 LIMIT 20000) f",
         );
         let query = query(sql).bind(reach.as_str()).bind(space.as_str()).bind(group.to_owned());
-        let row = reading(query.bind(self.now().0).fetch_one(&self.inner.readers)).await?;
+        let row = reading(query.bind(self.now().0).fetch_one(self.readers())).await?;
         let ready = row.try_get::<i64>(0).map_err(|error| ReadError::Failed(Some(error)))?;
         let future = (total - ready).max(future);
         let held = held * future / COUNTED_MAX;
@@ -66,7 +67,7 @@ impl Store {
         let query = query(sql).bind(space.as_str()).bind(prefix.to_owned());
         let query = query.bind(format!("{prefix}{}", char::MAX));
         let query = query.bind(i64::try_from(max).unwrap_or(i64::MAX));
-        let row = reading(query.fetch_one(&self.inner.readers)).await?;
+        let row = reading(query.fetch_one(self.readers())).await?;
         let counted: i64 = row.try_get(0).map_err(|error| ReadError::Failed(Some(error)))?;
         Ok(counted as u64)
     }
@@ -89,7 +90,7 @@ impl Store {
              FROM g WHERE g.name IS NOT NULL ORDER BY due LIMIT $2 + 0",
         );
         let rows = reading(
-            query(sql).bind(space.as_str()).bind(i64::from(limit)).fetch_all(&self.inner.readers),
+            query(sql).bind(space.as_str()).bind(i64::from(limit)).fetch_all(self.readers()),
         )
         .await?;
         let read = |row: &Row| -> sqlx::Result<(String, Instant)> {
@@ -112,7 +113,7 @@ impl Store {
              AND space >= 'host.' AND space < 'host/' ORDER BY due_at LIMIT 1",
         );
         let query = query(sql).bind(space.as_str()).bind(group.to_owned());
-        let row = reading(query.fetch_optional(&self.inner.readers)).await?;
+        let row = reading(query.fetch_optional(self.readers())).await?;
         let reach: Option<String> = row
             .map(|row| row.try_get(0))
             .transpose()
@@ -134,7 +135,7 @@ impl Store {
             "SELECT due_at FROM documents WHERE reach = $1 AND space = $2 AND lease_group = $3 ORDER BY due_at LIMIT 1",
         );
         let query = query(sql).bind(reach.as_str()).bind(space.as_str()).bind(group.to_owned());
-        let row = reading(query.fetch_optional(&self.inner.readers)).await?;
+        let row = reading(query.fetch_optional(self.readers())).await?;
         let due: Option<i64> = row
             .map(|row| row.try_get(0))
             .transpose()

@@ -267,7 +267,7 @@ impl Work {
         Ok(())
     }
 
-    /// A hold of an earlier request of this primitive and caller, for this request alone.
+    /// A hold of an earlier request that this one may settle, for this request alone.
     fn reopen(&mut self, world: &mut World, id: &str) -> Result<String, Failure> {
         if self.asked.permits >= PERMITS_MAX {
             let told = format!("one commit settles at most {PERMITS_MAX} holds");
@@ -284,21 +284,22 @@ impl Work {
         let key = hold::key(self.call.scope.lane(), id);
         let row = self.txn.get_relaxed(&world.rows, &key).ok_or_else(absent)?;
         let hold: Hold = serde_json::from_str(&row.body).map_err(unreadable)?;
-        if hold.primitive != world.name() || hold.subject.reach() != self.call.scope.narrowest() {
+        let reach = self.call.scope.narrowest();
+        if !hold.is_settled_by(world.name(), &reach, self.call.word) {
             return Err(absent());
         }
         let over = || Failure {
             reason: Some("PERMIT_SETTLED".into()),
             ..Failure::new("state_conflict", "the permit is settled already")
         };
-        if hold.state != Stand::InDoubt && !(hold.state == Stand::Held && hold.kept) {
+        if !hold.is_left() {
             return Err(over());
         }
         let busy = || Failure {
             retry_after_seconds: Some(1),
             ..Failure::new("job_not_ready", "another request settles the permit")
         };
-        if hold.settler.as_ref().is_some_and(|settler| settler.until > world.now) {
+        if hold.has_settler(world.now) {
             return Err(busy());
         }
         let until = world.now.plus_ms(REQUEST_MS);

@@ -364,6 +364,31 @@ async fn a_hold_is_reopened_by_its_own_primitive_and_user_and_by_nobody_else() {
 }
 
 #[tokio::test]
+async fn a_providers_word_to_the_whole_organization_settles_the_hold_of_any_user() {
+    let bed = Bed::new().await;
+    let id = keep_hold(&bed, 100).await;
+    let told = |payload: &str, organization: u8| {
+        let signal = Signal { kind: "hook".into(), payload: payload.into(), blob: None };
+        let principal = Principal::of(Actor::new(ActorKind::Hook, "a"));
+        let by = scope(principal, organization, None, None);
+        Call { entry: Entry::React(signal), ..bed.call(by) }
+    };
+    let signed = json!({ "provider": "shop.peer" }).to_string();
+    for (call, said) in [
+        (told("{}", 1), Err("not_found".to_owned())),
+        (told(&signed, 9), Err("not_found".to_owned())),
+        (told(&signed, 1), Ok(())),
+    ] {
+        let settled = bed.play(call, async |guest| {
+            let permit = guest.reopen(id.clone()).await?;
+            act(guest, &permit, &[Capture(100)]).await
+        });
+        assert_eq!(settled.await, said);
+    }
+    assert_eq!(hold_of(&bed, &id).await.unwrap().actual, Some(100));
+}
+
+#[tokio::test]
 async fn a_hold_that_a_request_reopens_and_leaves_is_there_for_the_next() {
     let bed = Bed::new().await;
     let id = keep_hold(&bed, 100).await;

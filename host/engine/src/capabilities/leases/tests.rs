@@ -239,3 +239,51 @@ async fn documents_that_are_handed_out_are_the_calls_own_memory() {
     assert_eq!(take(1, 350 << 10).await, Ok(1));
     assert_eq!(take(2, 1 << 20).await, Ok(2));
 }
+
+#[tokio::test]
+async fn what_an_attempt_was_handed_is_the_requests_memory_until_a_checkpoint() {
+    let bed = Bed::new().await;
+    let body = format!(r#"{{"group":"g","rest":"{}"}}"#, long(100 << 10));
+    for _ in 0..3 {
+        let one = async |guest: &mut State| guest.insert("items".into(), body.clone(), None).await;
+        bed.by(user(3), one).await.unwrap();
+    }
+    let until = soon(&bed);
+    let mut guest = bed.attempt(bed.call(user(3)));
+    Host::take(&mut guest, "items".into(), "g".into(), 2, until).await.unwrap();
+    let held = guest.held_bytes();
+    assert!(held > 4 * (100 << 10), "in the transaction, and for the next attempt: {held}");
+    // The next attempt begins with what it would be handed again.
+    let mut next = bed.attempt(bed.call(user(3)));
+    next.work().unwrap().story = guest.work().unwrap().story.clone();
+    assert!(next.held_bytes() > 2 * (100 << 10));
+    guest.work().unwrap().checkpoint().await.unwrap();
+    assert!(guest.held_bytes() < 10 << 10, "what is committed is asked for no more");
+    let rest = Host::take(&mut guest, "items".into(), "g".into(), 2, until).await.unwrap();
+    assert_eq!(rest.len(), 1);
+    bed.end(guest, true).await.unwrap();
+    assert_eq!(standing(&bed, &user(3)).await, (0, 3, 0), "and stays handed out");
+}
+
+#[tokio::test]
+async fn a_group_and_a_document_are_named_as_a_database_holds_them() {
+    let bed = Bed::new().await;
+    let until = soon(&bed);
+    for (name, word) in
+        [(long(512), Ok(())), (long(513), Err("group")), ("a\0b".into(), Err("group"))]
+    {
+        let items = || "items".to_owned();
+        let (by, expected) = (user(3), word.map_err(|at: &str| format!("invalid_input:{at}")));
+        let taken =
+            async |guest: &mut State| Host::take(guest, items(), name.clone(), 1, until).await;
+        assert_eq!(bed.by(by.clone(), taken).await.map(drop), expected);
+        let of = async |guest: &mut State| guest.standing_of(items(), name.clone()).await;
+        assert_eq!(bed.by(by.clone(), of).await.map(drop), expected);
+        let purge = async |guest: &mut State| guest.purge(items(), name.clone()).await;
+        assert_eq!(bed.by(by, purge).await.map(drop), expected);
+    }
+    for id in [long(513), "a\0b".into()] {
+        let defer = async |guest: &mut State| guest.defer("items".into(), id.clone(), until).await;
+        assert_eq!(bed.by(user(3), defer).await, Err("invalid_input:id".into()));
+    }
+}

@@ -60,12 +60,12 @@ async fn a_logs_name_and_an_entry_are_bounded() {
     let text = |bytes: usize| format!("\"{}\"", long(bytes));
     assert_eq!(append(&bed, &user(3), "log", &text(1 << 20)).await, Ok(()));
     let over = append(&bed, &user(3), "log", &text(5 << 20)).await;
-    assert_eq!(over, Err("commit:payload_too_large".into()));
-    for name in ["a\0b", &long(600)] {
+    assert_eq!(over, Err("payload_too_large".into()));
+    for name in ["", "a\0b", &long(513)] {
         let line =
             async |guest: &mut State| guest.append("log".into(), name.to_owned(), "1".into()).await;
         let said = bed.by(user(3), line).await;
-        assert_eq!(said, Err("commit:payload_too_large".into()), "a name no database holds");
+        assert_eq!(said, Err("invalid_input:name".into()), "a name no database holds, or none");
     }
     assert_eq!(read(&bed, &user(3), 0, 10).await.len(), 1);
 }

@@ -1,7 +1,9 @@
 //! The response headers that a guest may set. A guest's answer reaches a browser as data: a header
 //! that makes a browser do something is the host's alone.
 
-use charter_kernel::limits::{ANSWER_HEADER_BYTES_MAX, ANSWER_HEADERS_MAX};
+use charter_kernel::limits::{
+    ANSWER_HEADER_BYTES_MAX, ANSWER_HEADERS_MAX, RETRY_AFTER_SECONDS_MAX,
+};
 
 /// The headers that a guest sets; any other is left out.
 const ADMITTED: [&str; 6] = [
@@ -10,8 +12,10 @@ const ADMITTED: [&str; 6] = [
     "content-language",
     "etag",
     "last-modified",
-    "retry-after",
+    RETRY_AFTER,
 ];
+/// Its seconds are bounded as those of a refusal are.
+const RETRY_AFTER: &str = "retry-after";
 /// The one more of a redirect.
 const LOCATION: &str = "location";
 
@@ -36,8 +40,11 @@ pub(super) fn admit(
         ));
     }
     let mut headers: Vec<(String, String)> = Vec::new();
-    for (mut name, value) in given {
+    for (mut name, mut value) in given {
         name.make_ascii_lowercase();
+        if name == RETRY_AFTER && are_more_than_a_day(&value) {
+            value = RETRY_AFTER_SECONDS_MAX.to_string();
+        }
         let known = ADMITTED.contains(&name.as_str()) || (redirects && name == LOCATION);
         let again = headers.iter().any(|(other, _)| *other == name);
         if known && !again && http::HeaderValue::from_str(&value).is_ok() {
@@ -45,6 +52,13 @@ pub(super) fn admit(
         }
     }
     Ok(headers)
+}
+
+/// Whether a text is a number of seconds, and of too many.
+fn are_more_than_a_day(text: &str) -> bool {
+    let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    // A number that has no place in 32 bits is a larger one.
+    is_number && !text.parse::<u32>().is_ok_and(|seconds| seconds <= RETRY_AFTER_SECONDS_MAX)
 }
 
 /// Whether bytes may leave under a media type: what is called JSON has to be it.
@@ -71,6 +85,21 @@ mod tests {
 
     fn header(name: &str, value: &str) -> (String, String) {
         (name.to_owned(), value.to_owned())
+    }
+
+    #[test]
+    fn seconds_to_wait_are_a_day_at_most() {
+        for (said, told) in [
+            ("30", "30"),
+            ("86400", "86400"),
+            ("86401", "86400"),
+            ("4294967295", "86400"),
+            ("99999999999999999999", "86400"),
+            ("Wed, 21 Oct 2026 07:28:00 GMT", "Wed, 21 Oct 2026 07:28:00 GMT"),
+        ] {
+            let headers = admit(vec![header("Retry-After", said)], false).unwrap();
+            assert_eq!(headers, [header("retry-after", told)], "{said}");
+        }
     }
 
     #[test]

@@ -1,6 +1,6 @@
-//! The queue in which calls, and deliveries, wait for places: [`Places`] for tasks.
+//! The queue in which calls, deliveries and long reads wait for places: [`Places`] for tasks.
 //!
-//! Knows nothing of either beyond the party that each belongs to. Invariant: a seat that is dropped,
+//! Knows nothing of them beyond the party that each belongs to. Invariant: a seat that is dropped,
 //! and a waiter that leaves after it was called, give their place to the next one.
 
 use std::collections::HashMap;
@@ -30,7 +30,7 @@ pub struct Seat {
 
 /// A place that is waited for; dropping it gives up.
 #[derive(Debug)]
-pub(crate) struct Waiter {
+pub struct Waiter {
     lobby: Arc<Lobby>,
     party: Arc<str>,
     ticket: u64,
@@ -45,7 +45,7 @@ impl Lobby {
     }
 
     /// Places that come back within moments.
-    pub(crate) fn open(all: usize) -> Arc<Self> {
+    pub fn open(all: usize) -> Arc<Self> {
         Self::of(Places::open(all))
     }
 
@@ -58,13 +58,16 @@ impl Lobby {
     }
 
     /// A place now, or none.
-    pub(crate) fn try_enter(self: &Arc<Self>, party: &Arc<str>) -> Option<Seat> {
+    pub fn try_enter(self: &Arc<Self>, party: &Arc<str>) -> Option<Seat> {
         let entered = self.lock_inside().places.enter(party);
         entered.then(|| Seat { lobby: self.clone(), party: party.clone() })
     }
 
     /// A place now, or a turn to wait for one.
-    pub(crate) fn enter(self: &Arc<Self>, party: &Arc<str>) -> Result<Seat, Waiter> {
+    ///
+    /// # Errors
+    /// The turn, where the party may have no place now.
+    pub fn enter(self: &Arc<Self>, party: &Arc<str>) -> Result<Seat, Waiter> {
         let mut inside = self.lock_inside();
         if inside.places.enter(party) {
             return Ok(Seat { lobby: self.clone(), party: party.clone() });
@@ -85,8 +88,13 @@ impl Lobby {
     }
 
     /// Whether the party's share, rather than the number of places, keeps it from one more.
-    pub(crate) fn is_share_used(&self, party: &Arc<str>) -> bool {
+    pub fn is_share_used(&self, party: &Arc<str>) -> bool {
         self.lock_inside().places.is_share_used(party)
+    }
+
+    /// How many of a party wait.
+    pub fn count_waiting(&self, party: &Arc<str>) -> usize {
+        self.lock_inside().places.count_waiting(party)
     }
 
     fn leave(&self, party: &Arc<str>) {
