@@ -67,6 +67,30 @@ on_both! {
         assert_eq!(running(&client)[0]["attempts"], 1);
     }
 
+    fn who_waits_for_a_job_or_sends_slowly_is_answered_before_the_end(
+        world: Builder::new().bare().environment("CHARTER_HTTP_DRAIN_MS", "4000").environment("CHARTER_JOBS_DEADLINE_MS", "600000")
+    ) {
+        world.install("script", &Artefacts::get().fixture("script"));
+        let tenant = world.register();
+        let head = format!(
+            "POST /v1/script HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {}\r\ncontent-type: application/json\r\ncontent-length: 100\r\n\r\n{{",
+            tenant.key
+        );
+        let mut slow = Raw::connect(world.server().address()).unwrap();
+        slow.say(head.as_bytes());
+        let job = json!({"steps": [{"enqueue": [{"sleep_ms": 120_000}], "answer": true, "public": true}]});
+        std::thread::scope(|scope| {
+            let waits = scope.spawn(|| tenant.client.post("/v1/script", &job));
+            until("the job sleeps", || instances(&tenant.client) == 1);
+            world.stop();
+            let answer = waits.join().unwrap();
+            assert!(answer.expect(202)["job"]["id"].is_string(), "{answer}");
+        });
+        let heard = slow.rest();
+        assert_eq!(statuses(&heard), [503], "{heard}");
+        assert!(heard.contains("stopping"), "{heard}");
+    }
+
     fn a_drain_ends_although_a_client_holds_on(world: Builder::new().bare().environment("CHARTER_HTTP_DRAIN_MS", "500")) {
         let mut half = Raw::connect(world.server().address()).unwrap();
         half.say(b"POST /v1/auth/login HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: 100\r\n\r\n{");

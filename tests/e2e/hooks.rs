@@ -46,7 +46,7 @@ pub fn open(client: &Client, slug: &str, scheme: &str) -> Hook {
 }
 
 /// Calls it as the public library of Standard Webhooks signs.
-fn call(client: &Client, hook: &Hook, event: &str, at: i64, body: &str) -> Answer {
+pub fn call(client: &Client, hook: &Hook, event: &str, at: i64, body: &str) -> Answer {
     let signature = standardwebhooks::Webhook::new(&hook.secret)
         .unwrap()
         .sign(event, at, body.as_bytes())

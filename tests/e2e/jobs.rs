@@ -143,6 +143,24 @@ on_both! {
         pinned.get(&format!("/v1/jobs/{own}")).expect_error(404, "not_found");
     }
 
+    fn a_cancelled_job_waits_for_nobody_any_more(world: Builder::new().bare()) {
+        let tenant = tenant_with_script(world);
+        let rule = json!({"id": "ask", "effect": "require_approval", "actions": ["script.send"]});
+        tenant.client.put("/v1/governance/policy", &json!({"rules": [rule]})).expect(200);
+        let act = json!([{"leave": "script.send", "as": "p"}, {"capture": "p", "amount": 0}]);
+        let queued = json!({"steps": [{"enqueue": act, "public": true, "attempts": 1}]});
+        tenant.client.post("/v1/script", &queued).expect(200);
+        let parked = look_for(PATIENCE, "it is parked", || {
+            let jobs = tenant.client.get("/v1/jobs").expect(200)["jobs"].clone();
+            if jobs[0]["approval_id"].is_string() { Ok(jobs[0].clone()) } else { Err(jobs) }
+        });
+        tenant.client.delete(&format!("/v1/jobs/{}", parked["id"].as_str().unwrap())).expect(200);
+        let path = format!("/v1/approvals/{}", parked["approval_id"].as_str().unwrap());
+        assert_eq!(tenant.client.get(&path).expect(200)["approval"]["status"], "canceled");
+        let held = tenant.client.get("/v1/governance/holds?state=pending").expect(200)["holds"].clone();
+        assert_eq!(held, json!([]), "what it held is free");
+    }
+
     fn a_cancelled_job_commits_nothing_and_keeps_its_place_in_the_list(world: Builder::new().bare()) {
         let tenant = tenant_with_script(world);
         let slow = json!([{"sleep_ms": 3000}, {"note": "note", "slug": "never", "count": 1}]);

@@ -5,6 +5,7 @@ use charter_tests::tenant::id;
 use serde_json::json;
 
 use crate::accounts::browser;
+use crate::members::join;
 
 on_both! {
     fn a_key_is_shown_once_and_listed_without_its_secret(world) {
@@ -179,6 +180,18 @@ on_both! {
         let other = tenant.client.post("/v1/auth/keys", &json!({"name": "other"})).expect(201);
         developer.delete(&format!("/v1/auth/keys/{}", id(&other))).expect_error(403, "forbidden");
         developer.delete(&format!("/v1/auth/keys/{}", id(&own))).expect(200);
+    }
+
+    fn who_was_demoted_revokes_no_key_above_them(world) {
+        let tenant = world.register();
+        let (owner, _) = browser(world, &tenant.email, charter_tests::tenant::PASSWORD);
+        let (person, member) = join(world, &tenant, &owner, "admin");
+        let make = |role: &str| person.post("/v1/auth/keys", &json!({"name": role, "role": role})).expect(201);
+        let (above, level) = (make("admin"), make("viewer"));
+        owner.patch(&format!("/v1/organization/members/{member}"), &json!({"role": "viewer"})).expect(200);
+        person.delete(&format!("/v1/auth/keys/{}", id(&above))).expect_error(403, "forbidden");
+        tenant.client.bearer(above["key"].as_str().unwrap()).get("/v1/organization").expect(200);
+        person.delete(&format!("/v1/auth/keys/{}", id(&level))).expect(200);
     }
 
     fn a_replayed_creation_answers_the_same_key(world) {

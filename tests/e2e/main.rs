@@ -21,6 +21,7 @@ mod guards;
 mod hooks;
 mod hostile;
 mod idempotency;
+mod in_place;
 mod installs;
 mod issuer;
 mod jobs;

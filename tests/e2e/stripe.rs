@@ -23,6 +23,13 @@ fn intent(id: &str, asked: &stripe::Asked, prefix: &str, cents: u64) -> Value {
     })
 }
 
+/// The states of the organization's holds, newest first.
+fn holds(client: &Client) -> Vec<String> {
+    let listed = client.get("/v1/governance/holds").expect(200)["holds"].clone();
+    let listed = listed.as_array().unwrap().iter();
+    listed.map(|hold| hold["state"].as_str().unwrap().to_owned()).collect()
+}
+
 on_both! {
     fn a_person_pays_on_the_providers_page_and_the_card_is_kept(world: billed()) {
         let double = Stripe::start();
@@ -179,6 +186,65 @@ on_both! {
             assert_eq!(bought.map(|bought| bought.join().unwrap()), [200, 200]);
         });
         assert_eq!((double.effects("/v1/customers"), double.effects("/v1/payment_intents")), (1, 2));
+        world.books_agree();
+    }
+
+    fn a_charge_without_an_answer_counts_by_the_providers_word(world: billed()) {
+        let double = Stripe::start();
+        bind(world, &format!("http://{}", double.address), stripe::KEY);
+        let tenant = on_trial(world);
+        let client = &tenant.client;
+        let body = json!({ "amount_cents": 1_000, "payment_method": "pm_new" });
+        top_up(client, body.clone()).expect(200);
+        client.patch("/v1/organization", &json!({ "budget": { "cap_cents": 2_000, "period": "total" } })).expect(200);
+        double.loses(1);
+        let call = client.call("POST", "/v1/billing/topup").idempotency_key("one-purchase").json(&body);
+        let bought = call.clone().send().expect(200);
+        assert_eq!(bought["payment"]["status"], "pending", "nobody knows yet");
+        assert_eq!(call.send().expect(200), bought);
+        assert_eq!(holds(client), ["in_doubt", "captured"]);
+        let asked = double.requests("/v1/payment_intents").pop().unwrap();
+        tell(world, &tenant, &event("payment_intent.succeeded", intent("pi_1", &asked, "metadata", 1_000)));
+        until("it is captured", || holds(client) == ["captured", "captured"]);
+        assert_eq!(invoice(client, &id(&bought["invoice"]))["status"], "paid");
+        let question = json!({ "action": "billing.top_up", "amount_micro_usd": 1 });
+        let caps = client.post("/v1/governance/simulate", &question).expect(200)["caps"].clone();
+        let whole = caps.as_array().unwrap().iter().find(|cap| cap["scope"] == "organization").unwrap();
+        assert_eq!((&whole["spent_micro_usd"], &whole["reserved_micro_usd"]), (&json!(20_000_000), &json!(0)));
+        assert_eq!(top_up(client, body).expect_error(403, "forbidden")["reason"], "budget_exceeded");
+        world.books_agree();
+    }
+
+    fn a_charge_for_who_leaves_meanwhile_counts_by_the_providers_word(world: billed()) {
+        for leaves in ["revoked", "deleted"] {
+            let double = Stripe::start();
+            bind(world, &format!("http://{}", double.address), stripe::KEY);
+            let tenant = on_trial(world);
+            let client = &tenant.client;
+            let body = json!({ "amount_cents": 1_000, "payment_method": "pm_new" });
+            top_up(client, body.clone()).expect(200);
+            client.patch("/v1/organization", &json!({ "budget": { "cap_cents": 2_000, "period": "total" } })).expect(200);
+            let user = id(&client.post("/v1/users", &json!({ "name": "leaves" })).expect(201)["user"]);
+            let named = client.with("x-service-user-id", &user);
+            let before = double.requests("/v1/payment_intents").len();
+            double.keeps_back("/v1/payment_intents");
+            std::thread::scope(|scope| {
+                let buying = scope.spawn(|| top_up(&named, body.clone()).status);
+                until("the provider is asked", || double.requests("/v1/payment_intents").len() > before);
+                match leaves {
+                    "revoked" => drop(client.post(&format!("/v1/users/{user}/revoke"), &json!({})).expect(200)),
+                    _ => drop(client.delete(&format!("/v1/users/{user}")).expect(200)),
+                }
+                double.releases();
+                drop(buying.join().unwrap());
+            });
+            until("its hold is in doubt", || holds(client)[0] == "in_doubt");
+            let asked = double.requests("/v1/payment_intents").pop().unwrap();
+            let name = format!("pi_{leaves}");
+            tell(world, &tenant, &event("payment_intent.succeeded", intent(&name, &asked, "metadata", 1_000)));
+            until("it is captured", || holds(client) == ["captured", "captured"]);
+            assert_eq!(top_up(client, body).expect_error(403, "forbidden")["reason"], "budget_exceeded", "{leaves}");
+        }
         world.books_agree();
     }
 

@@ -1,6 +1,7 @@
 //! A database that an earlier build has left: today's build starts on it, and what was there stands
 //! and works. `tests/upgrade` holds the rows as that build wrote them, without its components, and
-//! the key that they are sealed with; what would have run out meanwhile lasts.
+//! the key that they are sealed with; what would have run out meanwhile lasts. A whole data folder,
+//! with components, is started in place by [`in_place`](crate::in_place).
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};

@@ -82,7 +82,7 @@ fn say(client: &Client, number: usize) {
 
 /// Verifies by the public library of Standard Webhooks, and by the header of the specification.
 #[track_caller]
-fn verify(heard: &Heard, secret: &str) -> Value {
+pub fn verify(heard: &Heard, secret: &str) -> Value {
     let mut headers = http::HeaderMap::new();
     for name in ["webhook-id", "webhook-timestamp", "webhook-signature"] {
         headers.insert(name, heard.header(name).unwrap().parse().unwrap());
@@ -306,9 +306,23 @@ on_both! {
         make(&tenant.client).expect(201);
         // A project's keys count what is in the project.
         make(&of_project).expect_error(409, "state_conflict");
+        // So they do whichever user of it they name.
+        of_project.post(&format!("/v1/users/{two}/webhooks"), &wish).expect_error(409, "state_conflict");
         // One that is gone makes room for another.
         of_user.delete(&format!("/v1/webhooks/{}", ids[0])).expect(200);
         make(&of_user).expect(201);
+    }
+
+    fn a_key_that_was_used_of_somebody_else_is_another_requests(world: builder()) {
+        let tenant = tenant_with_script(world);
+        let wish = json!({ "url": "http://127.0.0.1:9/", "eventTypes": ["script.told"] });
+        let make = |path: &str| tenant.client.call("POST", path).idempotency_key("once").json(&wish).send();
+        let first = make("/v1/webhooks");
+        let answered = first.expect(201);
+        assert_eq!((&answered["project_id"], &answered["tenant_user_id"]), (&Value::Null, &Value::Null));
+        make("/v1/users/default/webhooks").expect_error(409, "duplicate_request");
+        make(&format!("/v1/projects/{}/webhooks", tenant.project)).expect_error(409, "duplicate_request");
+        assert_eq!(make("/v1/webhooks").body, first.body);
     }
 
     fn large_events_come_to_many_webhooks_and_delay_nobody_for_good(world: builder()) {

@@ -28,6 +28,7 @@ pub struct Builder {
     arguments: Vec<String>,
     configuration: Option<String>,
     backup: Option<PathBuf>,
+    earlier: Option<PathBuf>,
 }
 
 impl Builder {
@@ -52,12 +53,20 @@ impl Builder {
             arguments: Vec::new(),
             configuration: None,
             backup: None,
+            earlier: None,
         }
     }
 
     /// On a database that is restored from `rows.ndjson` of a folder, with the `master.key` there.
     pub fn restored(mut self, folder: &Path) -> Self {
         self.backup = Some(folder.to_path_buf());
+        self
+    }
+
+    /// In place, on a copy of a data folder that an earlier build has left: the `charter.db` that is
+    /// packed in `charter.db.gz`, and its `master.key`.
+    pub fn in_place(mut self, folder: &Path) -> Self {
+        self.earlier = Some(folder.to_path_buf());
         self
     }
 
@@ -96,7 +105,7 @@ impl Builder {
     pub fn start(self, database: Database) -> World {
         let data = Folder::new();
         let template = match &self.components {
-            _ if self.backup.is_some() => None,
+            _ if self.backup.is_some() || self.earlier.is_some() => None,
             Some(folder) if *folder == Artefacts::get().components => {
                 Some(Template::furnished(database))
             }
@@ -108,6 +117,10 @@ impl Builder {
         };
         if let Some(backup) = &self.backup {
             restore(backup, &data, url.as_deref());
+        }
+        if let Some(earlier) = &self.earlier {
+            assert_eq!(database, Database::Sqlite, "a data folder holds the embedded database");
+            unpack(earlier, &data);
         }
         let mut options = Options {
             data: data.path().to_path_buf(),
@@ -144,12 +157,32 @@ fn restore(backup: &Path, data: &Folder, url: Option<&str>) {
     }
     let done = command.output().unwrap_or_else(|error| panic!("charter does not run: {error}"));
     assert!(done.status.success(), "not restored: {}", String::from_utf8_lossy(&done.stderr));
-    let key = std::fs::read(backup.join("master.key"));
-    let (key, own) =
-        (key.unwrap_or_else(|error| panic!("no key: {error}")), data.path().join("master.key"));
-    std::fs::write(&own, key).unwrap_or_else(|error| panic!("cannot write the key: {error}"));
+    guard_key(backup, data);
+}
+
+/// Fills a data folder with the database and the key of another.
+fn unpack(earlier: &Path, data: &Folder) {
+    let mut command = std::process::Command::new("gzip");
+    let done = command.arg("-dc").arg(earlier.join("charter.db.gz")).output();
+    let done = done.unwrap_or_else(|error| panic!("gzip does not run: {error}"));
+    assert!(done.status.success(), "not unpacked: {}", String::from_utf8_lossy(&done.stderr));
+    write_own(&data.path().join("charter.db"), &done.stdout);
+    guard_key(earlier, data);
+}
+
+/// Copies the key file of a folder.
+fn guard_key(from: &Path, data: &Folder) {
+    let key = std::fs::read(from.join("master.key"));
+    let key = key.unwrap_or_else(|error| panic!("no key: {error}"));
+    write_own(&data.path().join("master.key"), &key);
+}
+
+/// Writes a file that only we may read.
+fn write_own(file: &Path, bytes: &[u8]) {
+    let told = |error: std::io::Error| panic!("cannot write {}: {error}", file.display());
+    std::fs::write(file, bytes).unwrap_or_else(told);
     let mode = std::os::unix::fs::PermissionsExt::from_mode(0o600);
-    std::fs::set_permissions(&own, mode).unwrap_or_else(|error| panic!("cannot guard it: {error}"));
+    std::fs::set_permissions(file, mode).unwrap_or_else(told);
 }
 
 /// A deployment under test.
