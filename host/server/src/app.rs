@@ -62,6 +62,8 @@ pub struct App {
     /// Canceled once the server begins to drain: no new connections, streams end, workers stop
     /// taking.
     pub draining: CancellationToken,
+    /// Canceled once the time of a drain is nearly over: whoever still waits is answered so.
+    pub cut: CancellationToken,
     /// The tasks that must finish before the process ends.
     pub tasks: TaskTracker,
 }

@@ -73,6 +73,7 @@ pub fn primitive() -> Primitive {
         .formerly("subscription.updated")
         .on("registered", |_| account::settle(account::Change::default()).map(drop))
         .on("credit", |signal| invoices::settle_by_credit(&signal))
+        .on("doubt", |signal| payments::settle_doubt(&signal))
         .hook(|call| receipts::hear(&call))
         .job(payments::PAY, |run| payments::pay(&run))
         .job(account::TURN, |_| account::settle(account::Change::default()).map(drop))

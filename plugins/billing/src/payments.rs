@@ -6,7 +6,8 @@
 //! It never makes credit: the provider's signed word does (`receipts`).
 //!
 //! A charge to a caller's payment method takes leave first: the hold is kept for the job, which
-//! captures it once the provider has taken the payment and gives it back if nothing was paid. A
+//! captures it once the provider has taken the payment and gives it back if nothing was paid. While
+//! nobody knows, the hold is in doubt, until the provider answers or signs what it received. A
 //! payment on the provider's page, and the renewal of a subscription, take none.
 
 use charter_sdk::governance::{self, Permit, Proposal};
@@ -14,7 +15,7 @@ use charter_sdk::jobs::{self, Job};
 use charter_sdk::money::{dollars, micro_usd};
 use charter_sdk::prelude::*;
 use charter_sdk::settings::Binding;
-use charter_sdk::{Answer, Reach, documents};
+use charter_sdk::{Answer, Reach, Signal, documents};
 
 use crate::account::{self, Account};
 use crate::invoices::{self, INVOICES, Invoice, Purpose};
@@ -22,8 +23,9 @@ use crate::receipts::INVOICE;
 use crate::stripe::{self, CURRENCY, Form, PROVIDER, Refused};
 use crate::{customer, subscriptions};
 
-pub(crate) const PAYMENTS: Collection<Payment> =
-    Collection::new("payments").reach(Reach::Organization).index(&[Index::text("invoice")]);
+pub(crate) const PAYMENTS: Collection<Payment> = Collection::new("payments")
+    .reach(Reach::Organization)
+    .index(&[Index::text("invoice"), Index::text("permit")]);
 
 /// The regulated action of buying credit, or of paying an open invoice.
 pub(crate) const TOP_UP: &str = "billing.top_up";
@@ -92,9 +94,12 @@ pub(crate) struct Payment {
     reference: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     url: Option<String>,
-    /// The hold of the leave that its caller was given.
+    /// The hold of the leave that its caller was given, until it is settled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    permit: Option<String>,
+    pub(crate) permit: Option<String>,
+    /// Whether the provider may have been asked for it.
+    #[serde(default)]
+    asked: bool,
     /// Why it failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     failure: Option<Why>,
@@ -293,6 +298,7 @@ fn new(
         reference: None,
         url: None,
         permit,
+        asked: false,
         failure: None,
     })
 }
@@ -311,6 +317,48 @@ fn again(payment: &str) -> String {
 pub(crate) fn pay(run: &jobs::Run) -> Result<Answer> {
     let Wanted { payment, waited } = run.read()?;
     let payment = PAYMENTS.get(&payment)?.or_not_found("payment")?;
+    settle(payment, &run.signal.caller.organization, waited)
+}
+
+/// Nobody knows what became of a payment of this hold: the provider is asked again, under the same
+/// key. One that it is not asked about any more stays in doubt, for its signed word or a person's.
+pub(crate) fn settle_doubt(signal: &Signal) -> Result<()> {
+    let permit = signal.payload["permit"].as_str().unwrap_or_default();
+    let found = PAYMENTS.matching("permit", permit).limit(1).find()?.items.into_iter().next();
+    match found.filter(|payment| payment.body.status == Status::Pending) {
+        Some(payment) => settle(payment, &signal.caller.organization, false).map(drop),
+        None => Ok(()),
+    }
+}
+
+/// The provider has received money for an invoice by a payment of its own: leave that was given to
+/// charge it, and of which nobody has said what became, is captured.
+pub(crate) fn capture_received(invoice: &str, reference: &str, cents: u64) -> Result<()> {
+    let may_be = |payment: &Payment| {
+        let known = payment.reference.as_deref();
+        payment.asked && known.is_none_or(|known| known == reference)
+    };
+    let mut asked = PAYMENTS.matching("invoice", invoice).limit(200).find()?.items;
+    asked.retain(|payment| may_be(&payment.body));
+    asked.sort_by_key(|payment| payment.body.amount_cents != cents);
+    for payment in asked {
+        let Some(hold) = &payment.body.permit else { continue };
+        let permit = match governance::reopen(hold) {
+            // A person has said what became of it.
+            Err(failure) if failure.reason_text() == Some("PERMIT_SETTLED") => continue,
+            reopened => reopened?,
+        };
+        permit.capture(micro_usd(cents))?;
+        let (reference, failure) = (Some(reference.to_owned()), None);
+        let status = Status::Processing;
+        let paid = Payment { status, reference, permit: None, failure, ..payment.body };
+        return PAYMENTS.replace(&payment.id, paid).map(drop);
+    }
+    Ok(())
+}
+
+/// Brings a payment to its end, as far as the provider says what became of it.
+fn settle(payment: Doc<Payment>, organization: &str, waited: bool) -> Result<Answer> {
     let invoice = INVOICES.get(&payment.body.invoice)?.or_not_found("invoice")?;
     match payment.body.status {
         Status::Pending => {}
@@ -319,71 +367,101 @@ pub(crate) fn pay(run: &jobs::Run) -> Result<Answer> {
         Status::Open | Status::Processing => return answer(payment, invoice),
     }
     let permit = payment.body.permit.as_deref().map(governance::reopen).transpose()?;
-    if invoice.body.status != invoices::Status::Open {
-        let closed = Failure::conflict("nothing is to be paid for the invoice any more")
-            .reason("invoice_closed");
-        return fail(payment, invoice, permit, closed, waited);
+    let was_asked = payment.body.asked;
+    if let Some(failure) = refuse_asking(&payment, &invoice) {
+        // What the provider was asked for may have happened: that hold comes in doubt.
+        return fail(payment, invoice, permit.filter(|_| !was_asked), failure, waited);
     }
-    if now() > payment.created_at.plus_seconds(ASKED_SECONDS) {
-        let told =
-            "the payment provider did not answer for most of a day; nothing more is asked of it";
-        let silent = Failure::provider(told).reason("provider_silent");
-        return fail(payment, invoice, permit, silent, waited);
-    }
-    match ask(&payment, &invoice, &run.signal.caller.organization) {
+    let names = match find_names(&payment, organization) {
+        Ok(names) => names,
+        Err(Refused::Final(failure)) => {
+            return fail(payment, invoice, permit.filter(|_| !was_asked), failure, waited);
+        }
+        Err(Refused::Unsure(failure)) => return Err(failure),
+    };
+    let payment = note_asked(payment, permit.as_ref())?;
+    match ask(&payment.body, &invoice.body, &names) {
         Ok(asked) => {
             permit.map(|permit| permit.capture(micro_usd(asked.amount_cents))).transpose()?;
-            let payment = PAYMENTS.replace(&payment.id, asked)?;
+            let payment = PAYMENTS.replace(&payment.id, Payment { permit: None, ..asked })?;
             if waited {
                 jobs::cancel_key(&again(&payment.id))?;
             }
             answer(payment, invoice)
         }
-        Err(Refused::Final(failure)) => fail(payment, invoice, permit, failure, waited),
+        Err(Refused::Final(failure)) => {
+            // Only a decline says that an earlier question came to nothing, too.
+            let is_void = !was_asked || failure.is("payment_rejected");
+            fail(payment, invoice, permit.filter(|_| is_void), failure, waited)
+        }
+        // The purchase goes on: whoever waits is told where to look.
+        Err(Refused::Unsure(_)) if waited => answer(payment, invoice),
         Err(Refused::Unsure(failure)) => Err(failure),
     }
 }
 
-/// Asks the provider; answers the payment as it then is.
-fn ask(
-    payment: &Doc<Payment>,
-    invoice: &Doc<Invoice>,
-    organization: &str,
-) -> Result<Payment, Refused> {
+/// Why the provider is not asked for a payment any more.
+fn refuse_asking(payment: &Doc<Payment>, invoice: &Doc<Invoice>) -> Option<Failure> {
+    if invoice.body.status != invoices::Status::Open {
+        let told = "nothing is to be paid for the invoice any more";
+        return Some(Failure::conflict(told).reason("invoice_closed"));
+    }
+    let told = "the payment provider did not answer for most of a day; nothing more is asked of it";
+    let is_silent = now() > payment.created_at.plus_seconds(ASKED_SECONDS);
+    is_silent.then(|| Failure::provider(told).reason("provider_silent"))
+}
+
+/// The names by which the provider is asked: its customer among them, made where there is none.
+fn find_names(payment: &Doc<Payment>, organization: &str) -> Result<Names, Refused> {
     let missing = |what: &str| Refused::Unsure(Failure::not_configured(&[what]));
     let binding =
         customer::provider().map_err(Refused::Unsure)?.ok_or_else(|| missing(PROVIDER))?;
     let account = account::find().map_err(Refused::Unsure)?.ok_or_else(|| missing(BILLER))?;
     let hook = account.body.hook.clone().ok_or_else(|| missing("stripe.webhook_secret"))?;
     let customer = customer::of(&binding, account, organization)?;
+    Ok(Names { customer, hook, key: format!("charter-payment-{}", payment.id) })
+}
+
+/// Commits that the provider is about to be asked: from here on its hold is in doubt until somebody
+/// knows what became of it.
+fn note_asked(payment: Doc<Payment>, permit: Option<&Permit>) -> Result<Doc<Payment>> {
+    let payment = if payment.body.asked {
+        payment
+    } else {
+        PAYMENTS.replace(&payment.id, Payment { asked: true, ..payment.body })?
+    };
     // The checkpoint commits every read so far: writes of others from here on do not make this
     // request run again.
-    documents::checkpoint().map_err(Refused::Unsure)?;
-    let names =
-        Names { customer: &customer, hook: &hook, key: format!("charter-payment-{}", payment.id) };
-    match payment.body.way {
-        Way::Page => page(&payment.body, &invoice.body, &names),
-        Way::Card | Way::Kept => charge(&payment.body, &names),
+    documents::checkpoint()?;
+    permit.map(Permit::dispatched).transpose()?;
+    Ok(payment)
+}
+
+/// Asks the provider; answers the payment as it then is.
+fn ask(payment: &Payment, invoice: &Invoice, names: &Names) -> Result<Payment, Refused> {
+    match payment.way {
+        Way::Page => page(payment, invoice, names),
+        Way::Card | Way::Kept => charge(payment, names),
     }
 }
 
 /// The names in a request to the provider.
-struct Names<'a> {
-    customer: &'a str,
-    hook: &'a str,
+struct Names {
+    customer: String,
+    hook: String,
     /// The idempotency key.
     key: String,
 }
 
-fn charge(payment: &Payment, names: &Names<'_>) -> Result<Payment, Refused> {
+fn charge(payment: &Payment, names: &Names) -> Result<Payment, Refused> {
     let form = Form::default()
         .with("amount", &payment.amount_cents.to_string())
         .with("currency", CURRENCY)
-        .with("customer", names.customer)
+        .with("customer", &names.customer)
         .with("payment_method", payment.payment_method.as_deref().unwrap_or_default())
         .with("payment_method_types[0]", "card")
         .with("confirm", "true")
-        .with("metadata[charter_hook]", names.hook)
+        .with("metadata[charter_hook]", &names.hook)
         .with(&format!("metadata[{INVOICE}]"), &payment.invoice);
     let form = match payment.way {
         // Nobody is there who could confirm anything.
@@ -412,22 +490,22 @@ fn plain(text: &str) -> Result<&str, Refused> {
     if stripe::is_id(text) { Ok(text) } else { Err(odd()) }
 }
 
-fn page(payment: &Payment, invoice: &Invoice, names: &Names<'_>) -> Result<Payment, Refused> {
+fn page(payment: &Payment, invoice: &Invoice, names: &Names) -> Result<Payment, Refused> {
     let back = payment.return_url.as_deref().unwrap_or_default();
     let form = Form::default()
         .with("mode", "payment")
-        .with("customer", names.customer)
-        .with("client_reference_id", names.hook)
+        .with("customer", &names.customer)
+        .with("client_reference_id", &names.hook)
         .with("success_url", back)
         .with("cancel_url", back)
         .with("line_items[0][quantity]", "1")
         .with("line_items[0][price_data][currency]", CURRENCY)
         .with("line_items[0][price_data][unit_amount]", &payment.amount_cents.to_string())
         .with("line_items[0][price_data][product_data][name]", &invoice.memo)
-        .with("metadata[charter_hook]", names.hook)
+        .with("metadata[charter_hook]", &names.hook)
         .with(&format!("metadata[{INVOICE}]"), &payment.invoice)
         .with("payment_intent_data[setup_future_usage]", "off_session")
-        .with("payment_intent_data[metadata][charter_hook]", names.hook)
+        .with("payment_intent_data[metadata][charter_hook]", &names.hook)
         .with(&format!("payment_intent_data[metadata][{INVOICE}]"), &payment.invoice);
     let session = stripe::STRIPE.post("/v1/checkout/sessions", form, &names.key)?;
     let (reference, url) = (stripe::text(&session, "id")?, stripe::text(&session, "url")?);
@@ -439,8 +517,8 @@ fn page(payment: &Payment, invoice: &Invoice, names: &Names<'_>) -> Result<Payme
     })
 }
 
-/// Notes that nothing was paid, for good, and says so. A purchase of credit ends with it; what a
-/// subscription owes stays open.
+/// Notes that nothing more is asked of the provider, and says so; the leave that comes with it is
+/// given back. A purchase of credit ends with it; what a subscription owes stays open.
 fn fail(
     payment: Doc<Payment>,
     mut invoice: Doc<Invoice>,
@@ -448,6 +526,7 @@ fn fail(
     failure: Failure,
     waited: bool,
 ) -> Result<Answer> {
+    let kept = if permit.is_some() { None } else { payment.body.permit.clone() };
     permit.map(Permit::cancel).transpose()?;
     let why = Why {
         code: failure.code().to_owned(),
@@ -456,7 +535,7 @@ fn fail(
     };
     let payment = PAYMENTS.replace(
         &payment.id,
-        Payment { status: Status::Failed, failure: Some(why), ..payment.body },
+        Payment { status: Status::Failed, failure: Some(why), permit: kept, ..payment.body },
     )?;
     if invoice.body.purpose == Purpose::Credit && invoice.body.received_cents == 0 {
         invoices::void(&invoice.id)?;

@@ -12,7 +12,7 @@ use charter_sdk::serde_json::Value;
 use charter_sdk::{Reach, ledger, log};
 
 use crate::stripe::{CURRENCY, PROVIDER};
-use crate::{account, invoices};
+use crate::{account, invoices, payments};
 
 pub(crate) const RECEIPTS: Collection<Receipt> =
     Collection::new("receipts").reach(Reach::Organization).unique(&["reference"]);
@@ -159,6 +159,7 @@ impl Receipt {
             ledger::transfer(PROVIDER, ledger::CREDIT, posted, "Payment", &self.reference)?;
             if let Some(invoice) = &self.invoice {
                 invoices::note_receipt(invoice, self.received_cents)?;
+                payments::capture_received(invoice, &self.reference, self.received_cents)?;
             }
         }
         Ok(posted - self.take_back(posted)?)

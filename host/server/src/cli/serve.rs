@@ -240,6 +240,7 @@ async fn assemble(config: Config, store: Store, operator: Operator) -> anyhow::R
         metrics: Metrics::new(),
         started_at: clock.now(),
         draining: CancellationToken::new(),
+        cut: CancellationToken::new(),
         tasks: TaskTracker::new(),
         config,
         store,
@@ -343,10 +344,11 @@ impl Running {
         let drain = Drain::of(self.app.config.http.drain_ms);
         let began = tokio::time::Instant::now();
         self.app.draining.cancel();
-        let engine = self.app.engine.clone();
+        let app = self.app.clone();
         let cutting = tokio::spawn(async move {
             tokio::time::sleep_until(began + drain.cut).await;
-            engine.cut();
+            app.cut.cancel();
+            app.engine.cut();
         });
         for listener in self.listeners {
             let _ = listener.await;

@@ -48,10 +48,12 @@ pub async fn result(
             changed.wait().await;
         }
     };
-    match tokio::time::timeout(Duration::from_millis(u64::from(deadline_ms)), waiting).await {
-        Ok(Ok(Some(answered))) => Ok(answered),
-        Ok(Err(refusal)) => Err(refusal),
-        Ok(Ok(None)) | Err(_) => Ok(acceptance(id)),
+    let waiting = tokio::time::timeout(Duration::from_millis(u64::from(deadline_ms)), waiting);
+    // A job that this host does not end goes on at the next one.
+    match app.cut.run_until_cancelled(waiting).await {
+        Some(Ok(Ok(Some(answered)))) => Ok(answered),
+        Some(Ok(Err(refusal))) => Err(refusal),
+        Some(Ok(Ok(None)) | Err(_)) | None => Ok(acceptance(id)),
     }
 }
 

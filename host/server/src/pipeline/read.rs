@@ -66,7 +66,7 @@ pub async fn read(
             let time_max = Duration::from_millis(limits.body_timeout_ms);
             // The operator uploads components, which are larger than any body of a tenant's.
             let caller = matched.caller();
-            let counts = !matches!(caller.identity(), Identity::Operator);
+            let counts = !matches!(caller.identity(), Identity::Operator { .. });
             let client = strangers::client(accepted.peer.address);
             // A caller of an inbound URL may send much more than a caller that signs in.
             let large = size_max > SMALL_BODY_BYTES_MAX;
@@ -76,7 +76,8 @@ pub async fn read(
                 None => Owner::Client { group, client: &client },
             };
             trail.hold = counts.then(|| app.bounds.room.hold(owner));
-            let read = wire::read(incoming, size_max, time_max, trail.hold.as_mut()).await;
+            let reading = wire::read(incoming, size_max, time_max, trail.hold.as_mut());
+            let read = app.cut.run_until_cancelled(reading).await.ok_or_else(Refusal::stopping)?;
             let bytes = read.map_err(|unread| word_unread(unread, size_max))?;
             accepted.body = Body::Read(bytes.clone());
             bytes

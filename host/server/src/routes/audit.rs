@@ -1,15 +1,19 @@
 //! `/v1/audit/*`: checkpoints, proofs and exports of the organization's audit log;
 //! `/v1/operator/audit/*` of the deployment's own.
 
+use std::sync::Arc;
+
 use charter_governance::audit::export::Line;
 use charter_governance::audit::{Log, Sealed, text};
 use charter_kernel::authority::Class;
 use charter_kernel::merkle;
 use charter_kernel::refusal::{Code, Refusal};
 use charter_kernel::time::Instant;
-use charter_kernel::unit::FactKind;
+use charter_kernel::unit::{FactKind, Guard};
 use charter_store::Txn;
+use charter_tenancy::identity::Identity;
 use charter_tenancy::stored::reading;
+use futures::future::BoxFuture;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -229,6 +233,27 @@ pub async fn export_log(
         Refusal::rate_limited(5).hint("Close streams that are not read before opening another.")
     })?;
     let (sender, pieces) = mpsc::channel(PIECES_MAX);
-    app.tasks.spawn(export.write(sender, place));
+    app.tasks.spawn(export.write(sender, ask_anew(app, &request.identity), place));
     Ok(Reply::pieces("application/x-ndjson", pieces))
+}
+
+/// Asks whether a credential counts, at each call of what it answers. The operator's token is asked
+/// once, by the request itself.
+fn ask_anew(
+    app: &App,
+    identity: &Identity,
+) -> impl Fn() -> BoxFuture<'static, bool> + Send + Sync + use<> {
+    let (mut guards, end) = match identity {
+        Identity::Key(key) => (key.guards(), key.expires_at),
+        Identity::Session(session) => (session.guards(), Some(session.expires_at)),
+        _ => (Vec::new(), None),
+    };
+    // Nothing is decided by the membership's version: its role is a guard of its own.
+    guards.retain(|guard| !matches!(guard, Guard::Unchanged { .. }));
+    let (directory, clock, guards) = (app.directory.clone(), app.clock.clone(), Arc::new(guards));
+    move || -> BoxFuture<'static, bool> {
+        let (directory, guards) = (directory.clone(), guards.clone());
+        let is_over = end.is_some_and(|end| end <= clock.now());
+        Box::pin(async move { !is_over && directory.require_credential(&guards).await.is_ok() })
+    }
 }

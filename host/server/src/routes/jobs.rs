@@ -1,6 +1,7 @@
 //! `/v1/jobs`: the public jobs of a profile. The `workers` run them.
 
 use charter_engine::job::{JobRecord, NEVER, jobs};
+use charter_governance::approvals;
 use charter_kernel::authority::Class;
 use charter_kernel::id::JobId;
 use charter_kernel::manifest::Paging;
@@ -232,7 +233,8 @@ pub async fn get_job(
     Ok(Answer::of(&JobAnswer { job: JobItem::of(&key, &row, job) }))
 }
 
-/// Cancels what has not finished. A run that is under way loses its lease, and with it its commit.
+/// Cancels what has not finished. A run that is under way loses its lease, and with it its commit;
+/// what of it waits for people is canceled with it.
 ///
 /// # Errors
 /// 404 for what is not there, 409 for what has finished.
@@ -257,6 +259,7 @@ pub async fn cancel_job(
     if let Some(lease) = &mut row.lease {
         lease.token = None;
     }
+    approvals::cancel_of_job(txn, (&key, &job), request.now).await?;
     let answer = JobAnswer { job: JobItem::of(&key, &row, job) };
     let log = match key.reach == Reach::organization(place.scope().lane()) {
         true => AuditLog::Organization,

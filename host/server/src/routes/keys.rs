@@ -444,10 +444,10 @@ pub async fn revoke_key(
     if !within {
         return Err(Refusal::not_found());
     }
-    if !is_own(&key, &request.identity) && !own.power().is_some_and(Role::loosens) {
+    if !may_revoke(&key, &request.identity) && !own.power().is_some_and(Role::loosens) {
         return Err(Refusal::forbidden(
             "not_your_key",
-            "Only an owner or admin revokes keys that others made.",
+            "Only an owner or admin revokes keys that others made, or whose role is higher than one's own.",
         ));
     }
     let revoked = remove_with_descendants(txn, &key).await?;
@@ -512,6 +512,13 @@ pub async fn remove_pinned(
         txn.checkpoint().await.map_err(stored::committing)?;
     }
     Ok(())
+}
+
+/// Whether the key is the caller's own, and one that they could still make: who was demoted since
+/// ends no key that is above them.
+fn may_revoke(key: &ApiKey, identity: &Identity) -> bool {
+    let is_below = identity.role().is_some_and(|role| key.role.no_higher_than(role));
+    is_below && is_own(key, identity)
 }
 
 /// Whether the caller made the key, through others too, or is it.

@@ -22,7 +22,7 @@ use serde_json::json;
 use super::organization::{change_budget, is_agreed, may_open_room};
 use super::pins;
 use super::shape::{Deleted, Name, Offset, Optional, check, present, refuse_faults};
-use super::{auth, keys};
+use super::{auth, keys, webhooks};
 use crate::app::App;
 use crate::handler;
 use crate::reply::AuditLog;
@@ -303,8 +303,8 @@ pub async fn restore_project(
         .with_log(AuditLog::Project(project.id)))
 }
 
-/// Deletes a project that has no users and kits but its own default ones. Its keys are revoked, and
-/// what it owns goes soon after.
+/// Deletes a project that has no users and kits but its own default ones. Its keys are revoked,
+/// its webhooks go with it, and what it owns goes soon after.
 ///
 /// # Errors
 /// 409 for the default project, and for one that is in use.
@@ -335,6 +335,7 @@ pub async fn delete_project(
             .hint("Delete them first."));
     }
     keys::remove_pinned(txn, &organization.id, ("project_id", project.id.as_str())).await?;
+    webhooks::remove_of_project(app, txn, (&organization.id, &project.id)).await?;
     let mut signals = Vec::new();
     for user in &users {
         let test = lifecycle::is_test(&project);

@@ -31,7 +31,8 @@ use crate::serve::{Answer, Body};
 /// The cookie's name.
 pub const COOKIE: &str = "service_session";
 
-/// How many sessions one account has at once; the oldest ends when there are more.
+/// How many sessions one account has; the oldest end when there are more. Sign-ins at the same
+/// moment make a few more, until the next one.
 const SESSIONS_MAX: u32 = 50;
 
 /// Opens a session, and ends those of the account that have expired or are too many.
@@ -47,13 +48,11 @@ pub async fn open(
     now: Instant,
     lifetime_ms: i64,
 ) -> Result<Session, Refusal> {
-    let held = list_held(txn, &account.id).await?;
-    let full = held.len() >= SESSIONS_MAX as usize;
-    let oldest = held.iter().map(|held| held.created_at).min();
-    for held in held
-        .iter()
-        .filter(|held| held.expires_at <= now || (full && Some(held.created_at) == oldest))
-    {
+    let held = list_held(txn, &account.id).await?.into_iter();
+    let (expired, mut live): (Vec<_>, Vec<_>) = held.partition(|held| held.expires_at <= now);
+    live.sort_by_key(|held| held.created_at);
+    let more = (live.len() + 1).saturating_sub(SESSIONS_MAX as usize);
+    for held in expired.iter().chain(live.iter().take(more)) {
         stored::remove(txn, held).await?;
     }
     let session = Session {
@@ -264,14 +263,22 @@ pub async fn end_session(
         .about("session", session.id.to_string()))
 }
 
+/// All sessions of an account, also where they are more than `SESSIONS_MAX`.
 async fn list_held(txn: &mut Txn, account: &AccountId) -> Result<Vec<Session>, Refusal> {
     let of = [("account", account.as_str())];
-    let (held, _) =
-        stored::list::<Session>(txn, &Reach::deployment(), &of, SESSIONS_MAX, 0).await?;
-    Ok(held.into_iter().map(|held| held.record).collect())
+    let mut held = Vec::new();
+    loop {
+        let offset = u32::try_from(held.len()).unwrap_or(u32::MAX);
+        let (page, more) =
+            stored::list::<Session>(txn, &Reach::deployment(), &of, SESSIONS_MAX, offset).await?;
+        held.extend(page.into_iter().map(|held| held.record));
+        if !more {
+            return Ok(held);
+        }
+    }
 }
 
-/// The sessions of the person, oldest first: there are never more than `SESSIONS_MAX`.
+/// The sessions of the person, oldest first.
 ///
 /// # Errors
 /// 401 without a session.

@@ -3,7 +3,7 @@
 use charter_adapters::webhooks::{DISABLED, TEST, body, seal, secret};
 use charter_kernel::authority::Class;
 use charter_kernel::fault::Fault;
-use charter_kernel::id::{UserId, uuid_v7};
+use charter_kernel::id::{OrganizationId, ProjectId, UserId, uuid_v7};
 use charter_kernel::manifest::Paging;
 use charter_kernel::refusal::Refusal;
 use charter_kernel::scope::Level;
@@ -15,11 +15,12 @@ use charter_tenancy::records::Record as _;
 use charter_tenancy::records::webhook::{
     Attempt, Delivery, DeliveryOutcome, Feed, PREVIOUS_MAX, WEBHOOKS_MAX, Webhook,
 };
-use charter_tenancy::stored;
+use charter_tenancy::stored::{self, Versioned};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
+use super::projects;
 use super::shape::{Cursor, Deleted, Id, Offset, Optional, refuse_faults};
 use crate::app::App;
 use crate::handler;
@@ -277,32 +278,81 @@ pub(super) async fn lies_within(
     place: &Place,
     webhook: &Webhook,
 ) -> Result<bool, Refusal> {
-    let user = webhook.tenant_user_id.as_deref();
-    Ok(match (place.scope().level(), &webhook.project_id) {
-        (Level::Organization, _) => true,
-        (Level::User, _) => user == place.scope().user_named().map(UserId::as_str),
-        (Level::Project, Some(project)) => project == place.project().id.as_str(),
-        // Those of a tenant were made without their project once.
-        (Level::Project, None) => match user.and_then(UserId::parse) {
-            Some(user) => app.directory.user(&place.project().id, &user).await?.is_some(),
-            None => false,
-        },
-    })
+    match place.scope().level() {
+        Level::Organization => Ok(true),
+        Level::User => Ok(is_of_user(webhook, place.scope().user_named())),
+        Level::Project => is_of_project(app, &place.project().id, webhook).await,
+    }
 }
 
-/// The webhooks of a place. An organization has few, so that those about a part of it are picked
-/// from all.
-async fn list_within(app: &App, place: &Place, txn: &mut Txn) -> Result<Vec<WebhookItem>, Refusal> {
-    let reach = Reach::organization(place.organization().id.as_str());
+fn is_of_user(webhook: &Webhook, user: Option<&UserId>) -> bool {
+    webhook.tenant_user_id.as_deref() == user.map(UserId::as_str)
+}
+
+/// Whether it hears a project, or a user of that.
+async fn is_of_project(app: &App, project: &ProjectId, webhook: &Webhook) -> Result<bool, Refusal> {
+    let user = webhook.tenant_user_id.as_deref().and_then(UserId::parse);
+    match (&webhook.project_id, user) {
+        (Some(own), _) => Ok(own == project.as_str()),
+        // Those of a tenant were made without their project once.
+        (None, Some(user)) => Ok(app.directory.user(project, &user).await?.is_some()),
+        (None, None) => Ok(false),
+    }
+}
+
+/// The webhooks of an organization: it has few, so that those about a part of it are picked from
+/// all.
+async fn list_all(
+    txn: &mut Txn,
+    organization: &OrganizationId,
+) -> Result<Vec<Versioned<Webhook>>, Refusal> {
+    let reach = Reach::organization(organization.as_str());
     let most = u32::try_from(WEBHOOKS_MAX).unwrap_or(u32::MAX);
-    let (webhooks, _) = stored::list::<Webhook>(txn, &reach, &[], most, 0).await?;
+    Ok(stored::list::<Webhook>(txn, &reach, &[], most, 0).await?.0)
+}
+
+/// The webhooks of a place.
+async fn list_within(app: &App, place: &Place, txn: &mut Txn) -> Result<Vec<WebhookItem>, Refusal> {
     let mut items = Vec::new();
-    for webhook in &webhooks {
+    for webhook in list_all(txn, &place.organization().id).await? {
         if lies_within(app, place, &webhook.record).await? {
             items.push(WebhookItem::of(&webhook.record));
         }
     }
     Ok(items)
+}
+
+/// How many webhooks lie within the pins of the credential, whomever the request names.
+async fn count_pinned(app: &App, place: &Place, txn: &mut Txn) -> Result<usize, Refusal> {
+    let pinned_to = place.scope().principal().user.as_ref();
+    let mut count = 0;
+    for webhook in list_all(txn, &place.organization().id).await? {
+        let counts = match pinned_to {
+            Some(user) => is_of_user(&webhook.record, Some(user)),
+            None => is_of_project(app, &place.project().id, &webhook.record).await?,
+        };
+        count += usize::from(counts);
+    }
+    Ok(count)
+}
+
+/// Removes the webhooks of a project that goes, and of its users.
+///
+/// # Errors
+/// When the store cannot be asked.
+pub(super) async fn remove_of_project(
+    app: &App,
+    txn: &mut Txn,
+    (organization, project): (&OrganizationId, &ProjectId),
+) -> Result<(), Refusal> {
+    // Validated at the commit: none is made meanwhile.
+    stored::count::<Webhook>(txn, &Reach::organization(organization.as_str()), &[]).await?;
+    for webhook in list_all(txn, organization).await? {
+        if is_of_project(app, project, &webhook.record).await? {
+            stored::remove(txn, &webhook.record).await?;
+        }
+    }
+    Ok(())
 }
 
 /// The log that tells of a webhook: that of whose events it hears.
@@ -367,10 +417,14 @@ pub async fn create_webhook(
         return Err(too_many("The organization has as many webhooks as it can have."));
     }
     let is_pinned = place.scope().principal().is_pinned();
-    if is_pinned && list_within(app, place, txn).await?.len() >= PINNED_MAX {
+    if is_pinned && count_pinned(app, place, txn).await? >= PINNED_MAX {
         return Err(too_many(
             "The key's project or user has as many webhooks as its keys can make.",
         ));
+    }
+    let is_whole = place.scope().level() == Level::Organization;
+    if !is_whole {
+        projects::still_there(txn, &organization, &place.project().id).await?;
     }
     let since = app
         .store
@@ -383,8 +437,7 @@ pub async fn create_webhook(
         secret: seal(&app.store, organization.as_str(), &id, &shown).await?,
         id,
         organization: organization.clone(),
-        project_id: (place.scope().level() != Level::Organization)
-            .then(|| place.project().id.to_string()),
+        project_id: (!is_whole).then(|| place.project().id.to_string()),
         tenant_user_id: place.scope().user_named().map(ToString::to_string),
         url: wish.url,
         event_types: wish.event_types.0,

@@ -187,7 +187,7 @@ async fn close(app: Arc<App>, taken: Taken) {
         step.writes.push(Write::Release {
             key: taken.key,
             token: taken.token,
-            due_at: hold.until,
+            due_at: step.hold.until,
             undo: true,
         });
     }

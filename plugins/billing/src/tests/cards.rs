@@ -9,6 +9,7 @@ use charter_sdk::http::{Request, Response};
 use charter_sdk::serde_json::{Value, json};
 
 use super::{Bench, is};
+use crate::payments::PAYMENTS;
 
 type Asked = Rc<RefCell<Vec<(String, String, String)>>>;
 
@@ -299,7 +300,7 @@ fn a_payment_that_nobody_answered_is_asked_again_under_its_key() {
     let provider = Provider::bound_to(&bench);
     provider.answers(503);
     let body = json!({ "amount_cents": 900, "payment_method": "pm_1" });
-    assert_eq!(bench.post("/billing/topup", body).unwrap_err().code(), "provider_error");
+    assert_eq!(bench.post("/billing/topup", body).unwrap().body["payment"]["status"], "pending");
     assert_eq!(bench.invoices("open").len(), 1, "nobody knows yet what became of it");
     provider.answers(200);
     bench.0.pass_seconds(130);
@@ -435,10 +436,77 @@ fn a_payment_that_is_declined_gives_its_leave_back() {
     assert!(declined.is("payment_rejected"), "{declined:?}");
     // One that the provider does not answer is asked again under the same leave.
     provider.answers(503);
-    assert!(bench.post("/billing/topup", credit).is_err());
+    assert_eq!(bench.post("/billing/topup", credit).unwrap().body["payment"]["status"], "pending");
     provider.answers(200);
     bench.0.pass_seconds(120);
     assert_eq!(bench.0.run_jobs().unwrap(), 1);
     let payments = provider.payments();
     assert_eq!(payments[1].0, payments[2].0);
+}
+
+/// Buys for ten dollars where the budget has ten, and gets no answer; the invoice's id.
+fn buy_unanswered(bench: &Bench, provider: &Provider) -> String {
+    bench.0.budget(1_000 * super::CENT);
+    provider.answers(503);
+    let body = json!({ "amount_cents": 1_000, "payment_method": "pm_1" });
+    let bought = bench.post("/billing/topup", body).unwrap().body;
+    assert_eq!(bought["payment"]["status"], "pending");
+    bought["invoice"]["id"].as_str().unwrap().to_owned()
+}
+
+/// Whether the budget admits no other purchase.
+fn is_over_budget(bench: &Bench) -> bool {
+    let more = json!({ "amount_cents": 1_000, "payment_method": "pm_1" });
+    let refused = bench.post("/billing/topup", more).map(drop);
+    refused.is_err_and(|refused| refused.reason_text() == Some("budget_exceeded"))
+}
+
+#[test]
+fn a_payment_whose_answer_was_lost_is_spent_by_the_providers_word() {
+    let bench = Bench::new();
+    let provider = Provider::bound_to(&bench);
+    let invoice = buy_unanswered(&bench, &provider);
+    paid(&bench, "evt_1", "pi_1", &invoice, 1_000, "usd");
+    assert_eq!(
+        (bench.invoice(&invoice)["status"].clone(), bench.balance()),
+        (json!("paid"), 1_500)
+    );
+    provider.answers(200);
+    bench.days(2);
+    assert_eq!(provider.payments().len(), 1, "nothing more is asked of it");
+    assert!(is_over_budget(&bench));
+}
+
+#[test]
+fn a_payment_that_may_have_been_made_stays_in_doubt_when_nothing_more_is_asked() {
+    let bench = Bench::new();
+    let provider = Provider::bound_to(&bench);
+    let invoice = buy_unanswered(&bench, &provider);
+    // Somebody else has paid the invoice: what became of the card nobody knows.
+    bench.pay(&invoice);
+    provider.answers(200);
+    bench.days(2);
+    assert_eq!(provider.payments().len(), 1);
+    assert!(is_over_budget(&bench));
+    paid(&bench, "evt_1", "pi_1", &invoice, 1_000, "usd");
+    assert_eq!(bench.balance(), 2_500);
+    assert!(is_over_budget(&bench));
+}
+
+#[test]
+fn who_is_asked_about_a_payment_in_doubt_asks_the_provider_under_its_key() {
+    let bench = Bench::new();
+    let provider = Provider::bound_to(&bench);
+    let invoice = buy_unanswered(&bench, &provider);
+    let kept = PAYMENTS.matching("invoice", &invoice).find().unwrap().items.remove(0);
+    let permit = kept.body.permit.unwrap();
+    provider.answers(200);
+    bench.0.signal("doubt", json!({ "permit": "of nobody" })).unwrap();
+    assert_eq!(provider.payments().len(), 1);
+    for _ in 0..2 {
+        bench.0.signal("doubt", json!({ "permit": permit })).unwrap();
+        let asked = provider.payments();
+        assert_eq!((asked.len(), &asked[0]), (2, &asked[1]));
+    }
+    assert!(is_over_budget(&bench));
 }
