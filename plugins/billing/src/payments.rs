@@ -395,7 +395,7 @@ fn settle(payment: Doc<Payment>, organization: &str, waited: bool) -> Result<Ans
             fail(payment, invoice, permit.filter(|_| is_void), failure, waited)
         }
         // The purchase goes on: whoever waits is told where to look.
-        Err(Refused::Unsure(_)) if waited => answer(payment, invoice),
+        Err(Refused::Unsure(_)) if waited && permit.is_some() => answer(payment, invoice),
         Err(Refused::Unsure(failure)) => Err(failure),
     }
 }
