@@ -236,7 +236,7 @@ on_both! {
                     _ => drop(client.delete(&format!("/v1/users/{user}")).expect(200)),
                 }
                 double.releases();
-                drop(buying.join().unwrap());
+                let _ = buying.join().unwrap();
             });
             until("its hold is in doubt", || holds(client)[0] == "in_doubt");
             let asked = double.requests("/v1/payment_intents").pop().unwrap();
