@@ -289,7 +289,7 @@ on_both! {
         };
         assert_eq!(foreseen(DOLLAR), "require_approval");
         let id = waits(&play(&tenant.client, spend(DOLLAR)));
-        // What waits beyond it is bounded by it once more.
+        // All that waits beyond it is bounded by it once more.
         assert_eq!(foreseen(1), "deny");
         let full = play(&tenant.client, spend(1)).expect_error(403, "forbidden");
         assert_eq!((&full["reason"], &full["details"]["scope"]), (&json!("budget_exceeded"), &json!("kit")));

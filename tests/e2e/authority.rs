@@ -4,7 +4,7 @@
 //!
 //! Each request carries a query parameter that no operation knows. A request that is admitted is
 //! therefore refused as malformed before anything is done, and one that is not says why: so nothing
-//! is changed, and an answer tells exactly whether authority let the request pass. What handlers
+//! is changed, and an answer tells exactly whether authority let the request pass. All that handlers
 //! ask themselves, of the things that ids name, is swept by `foreign`.
 
 use std::thread;

@@ -152,7 +152,7 @@ fn every_read_answers_what_it_did(of: &Upgraded) {
     for read in of.told["reads"].as_array().unwrap() {
         let (who, path) = (read["as"].as_str().unwrap(), read["get"].as_str().unwrap());
         let client = of.as_of(who);
-        // What the kill had left dispatched is settled while this looks.
+        // All that the kill had left dispatched is settled while this looks.
         look_for(PATIENCE, path, || {
             let (now, mut different) = (client.get(path).expect(200), Vec::new());
             compare(&read["answer"], &now, "", &mut different);
@@ -168,7 +168,7 @@ fn a_kept_answer_is_answered_again(of: &Upgraded) {
         assert_eq!(answer.expect(status), sent["answer"], "{answer}");
         assert_eq!(answer.header("idempotent-replayed"), Some("true"), "{answer}");
     }
-    // What a kill cut off after it had sent something is made no second time.
+    // All that a kill cut off after it had sent something is made no second time.
     let steps = r#"{"steps": [{"leave": "script.spend", "amount": 2000000, "as": "p", "entity": "killed"}, {"dispatch": "p"}, {"sleep_ms": 7000}]}"#;
     let key = of.as_of("key");
     let again = key.call("POST", "/v1/script").idempotency_key("killed");
@@ -212,7 +212,7 @@ fn money_goes_on(of: &Upgraded) {
     let charge = format!("/v1/users/{}/payments/{}/refund", of.name("other"), of.name("charge"));
     let back = of.as_of("other_key").post(&charge, &json!({ "amount_cents": 100 })).expect(200);
     assert_eq!(back["payment"]["refunded_cents"], 100);
-    // What was held, less what was captured of it, and what came back.
+    // All that was held, less what was captured of it, and what came back.
     assert_eq!(key.get(&of.card("")).expect(200)["card"]["balance_cents"], 3_000 + 100 + 100);
     let balance = of.as_of("pinned").get(&of.agents("/payments/balance")).expect(200);
     assert_eq!(balance["balance"]["available_cents"], 1_900 - 250 + 100);
@@ -240,7 +240,7 @@ fn rules_and_holds_go_on(of: &Upgraded) {
     let take = json!([{ "reopen": of.name("permit"), "as": "p" }, { "capture": "p", "amount": 3 * DOLLAR }]);
     sights(&play(&key, take));
     assert_eq!(of.holds("held").iter().filter(|hold| hold["primitive"] == "script").count(), 1);
-    // What was dispatched when the host was killed: its primitive says what became of it, and where
+    // All that was dispatched when the host was killed: its primitive says what became of it, and where
     // it does not know, a person does.
     until("nothing is dispatched", || of.holds("dispatched").is_empty());
     until("what arrived is captured", || {
@@ -378,7 +378,7 @@ fn components_are_replaced_and_rolled_back(of: &Upgraded) {
     let same = json!({ "messages": [{ "body": "again", "dedupe_key": "initech" }] });
     let sent = pinned.post(&of.queue("/messages"), &same).expect(201);
     assert_eq!(sent["messages"][0]["deduplicated"], true);
-    // What holds money is replaced under it.
+    // All that holds money is replaced under it.
     let before = of.as_of("key").get(&of.card("")).expect(200)["card"].clone();
     let today = std::fs::read(Artefacts::get().components.join("cards.wasm")).unwrap();
     of.world.install("cards", &today);

@@ -177,7 +177,7 @@ impl AttemptCount {
         own.or_insert_with_key(|name| Own { account: backlog.account(name), asked: 0 })
     }
 
-    /// Asks for one more, where an organization may have `max`. Who may have less of the same asks
+    /// Asks for one more, where an organization may have `max`. Somebody who may have less of the same asks
     /// with less.
     pub(crate) fn ask(&mut self, kind: Kind, organization: &str, max: u64) -> Verdict {
         let own = self.own(kind, organization);

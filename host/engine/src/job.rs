@@ -121,7 +121,7 @@ impl JobRecord {
         self.settled = self.settled.max(attempt);
     }
 
-    /// The row's lease group while it waits or runs. What others have sent to a name has one of its
+    /// The row's lease group while it waits or runs. All that others have sent to a name has one of its
     /// own, so that it delays nothing else of the organization's.
     pub fn group(&self) -> String {
         let group = lease::group(&self.owner.organization, &self.primitive);

@@ -151,7 +151,7 @@ pub struct Record {
     /// The job whose result is the answer: the kept one says only that it was accepted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub job: Option<String>,
-    /// Whom the request was about. Absent where it was of no organization, and in records of builds
+    /// The party that the request was about. Absent where it was of no organization, and in records of builds
     /// that did not note it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub level: Option<Level>,

@@ -424,7 +424,7 @@ mod tests {
         assert_eq!(meter.reserve(&day(1), 41, beyond), Err(over));
         assert!(meter.reserve(&day(1), i64::MAX, beyond).is_err());
         meter.reserve(&day(1), 40, beyond).unwrap();
-        // What was let through and spent leaves room for the next; what is held goes on counting,
+        // All that was let through and spent leaves room for the next; what is held goes on counting,
         // under another period too.
         meter.tally(&day(1), Tally { released: 40, spent: 40, beyond: true, freezes: false });
         let week = Slot::new("week UTC", "2026-10-26");

@@ -110,7 +110,7 @@ pub(crate) fn row_of(organization: &str) -> Key {
     )
 }
 
-/// Whose data key the row keeps; nobody's where it is the deployment's own.
+/// The party whose data key the row keeps; nobody's where it is the deployment's own.
 pub(crate) fn organization_of(row: &Key) -> &str {
     if row.id == "-" { "" } else { row.id.as_str() }
 }

@@ -202,7 +202,7 @@ impl Directory {
         Ok(Place { scope: proof.scope(), organization, project, user, kit })
     }
 
-    /// The records of a scope that was proven before, as they are now. Where the organization asks
+    /// The records of a scope that was proven before, as they are now. If the organization asks
     /// for a person's session by now, the scope does too.
     ///
     /// # Errors

@@ -369,7 +369,7 @@ fn settle(payment: Doc<Payment>, organization: &str, waited: bool) -> Result<Ans
     let permit = payment.body.permit.as_deref().map(governance::reopen).transpose()?;
     let was_asked = payment.body.asked;
     if let Some(failure) = refuse_asking(&payment, &invoice) {
-        // What the provider was asked for may have happened: that hold comes in doubt.
+        // All that the provider was asked for may have happened: that hold comes in doubt.
         return fail(payment, invoice, permit.filter(|_| !was_asked), failure, waited);
     }
     let names = match find_names(&payment, organization) {

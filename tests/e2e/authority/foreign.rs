@@ -30,7 +30,7 @@ use crate::rules::{play, sights};
 const PUT: &str = "vault.put";
 /// The parameters that name a project: another one than a key's own is told so.
 const PROJECTS: [&str; 2] = ["/v1/projects/{id}", "/v1/teams/{team}"];
-/// What the victim reads of its things beside each by its id.
+/// All that the victim reads of its things beside each by its id.
 const LISTS: [&str; 9] = [
     "/v1/auth/keys?limit=100",
     "/v1/governance/grants",
@@ -205,7 +205,7 @@ fn fill(path: &str, things: &BTreeMap<&'static str, String>) -> Result<String, S
     Ok(filled)
 }
 
-/// What a request says, where it has to say something or else would change nothing.
+/// All that a request says, where it has to say something or else would change nothing.
 fn body(name: &str, receipt: &str) -> Option<Value> {
     Some(match name {
         "cards.authorize" => json!({ "amount_cents": 1, "merchant": "taken" }),
@@ -269,7 +269,7 @@ struct Foreigner {
     namings: Vec<Naming>,
 }
 
-/// Two of another organization, and those of the same one that are pinned elsewhere. Who is not
+/// Two of another organization, and those of the same one that are pinned elsewhere. Somebody who is not
 /// pinned sees all of its organization, and is none of them.
 fn foreigners(world: &World, bed: &Bed) -> Vec<Foreigner> {
     let victim = (bed.other_user.as_str(), bed.tenant.project.as_str());
@@ -313,7 +313,7 @@ fn foreigners(world: &World, bed: &Bed) -> Vec<Foreigner> {
     ]
 }
 
-/// What a foreigner is told: what the table says, and where that lets it pass, that there is no
+/// All that a foreigner is told: what the table says, and where that lets it pass, that there is no
 /// such thing; of another project than its own, that it is another one.
 fn foreseen(
     matrix: &Matrix,

@@ -32,7 +32,7 @@ fn is_name(text: &str) -> bool {
     !text.is_empty() && text.len() <= NAME_BYTES_MAX && !text.contains('\0')
 }
 
-fn misnamed() -> Failure {
+fn name_fault() -> Failure {
     invalid("job", format!("a job's name and key have 1 to {NAME_BYTES_MAX} bytes")).into()
 }
 
@@ -43,7 +43,7 @@ impl Work {
 
     fn record(&self, job: Job) -> Result<JobRecord, Failure> {
         if !is_name(&job.name) || !job.key.as_deref().is_none_or(is_name) {
-            return Err(misnamed());
+            return Err(name_fault());
         }
         if job.payload.len() > PAYLOAD_BYTES_MAX {
             return Err(failure(
@@ -76,7 +76,7 @@ impl Work {
 
     /// Counts one more job that waits, or one more schedule, where the organization may have it.
     ///
-    /// What somebody else sends to it finds the last part of the room taken: that is for its own.
+    /// All that somebody else sends to it finds the last part of the room taken: that is for its own.
     async fn admit_to_backlog(
         &mut self,
         kind: Kind,
@@ -182,7 +182,7 @@ impl Host for State {
         self.hold(bytes(&job))?;
         let work = self.mutation()?;
         if !job.key.as_deref().is_none_or(is_name) {
-            return Err(misnamed());
+            return Err(name_fault());
         }
         if let Some(key) = &job.key
             && let Some(live) = work.find_live(key).await?

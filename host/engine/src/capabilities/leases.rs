@@ -23,7 +23,7 @@ use crate::story::TakeRecord;
 const TAKEN_MAX: u32 = 100;
 /// Documents that one call of `purge` removes.
 const PURGED_MAX: u32 = 500;
-/// Groups that one attempt waits for. What falls due in others it sees a few seconds later.
+/// Groups that one attempt waits for. All that falls due in others it sees a few seconds later.
 const GROUPS_MAX: usize = 100;
 
 fn require_leases(plan: &CollectionPlan) -> Result<&CollectionPlan, Failure> {

@@ -235,7 +235,7 @@ fn a_kept_hold_in_doubt_is_asked_about_when_its_settler_is_over_and_then_ever_mo
     let step = Hold { state: State::Dispatched, ..kept.clone() }.doubt("h");
     assert_eq!((step.hold.until, &step.hold.settler), (over, &None), "another may settle it");
     assert_eq!(own(&step).lease, Some((group("o", DOUBT), over)));
-    // Who was asked and does not know is asked once its own time is over.
+    // Somebody who was asked and does not know is asked once its own time is over.
     let began = NOW.plus_ms(-5_000);
     let step = Hold { state: State::InDoubt, until: began, ..kept }.doubt("h");
     assert_eq!((step.hold.until, step.hold.settler.clone()), (began, None));

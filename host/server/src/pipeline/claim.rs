@@ -62,7 +62,7 @@ pub struct Claim {
     key: Key,
     organization: String,
     fingerprint: [u8; 32],
-    /// Whom the request is about.
+    /// The party that the request is about.
     level: Option<Level>,
     owner: String,
     expires_at: Instant,

@@ -1,7 +1,7 @@
 //! Units that wait, by organization, taken in fair turns.
 //!
 //! Bounded in units and bytes, and no organization has more than half of either: one that floods
-//! the queue is told to come back later before others are. Whose units have had the fewest bytes
+//! the queue is told to come back later before others are. The party whose units have had the fewest bytes
 //! written goes next, so that large units of one organization delay no other's small ones.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};

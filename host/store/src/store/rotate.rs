@@ -29,7 +29,7 @@ pub struct Rotation {
     pub data_keys: u64,
 }
 
-/// Which master keys the data keys are under.
+/// Those master keys the data keys are under.
 #[derive(Default)]
 struct Survey {
     /// How many data keys each opens, by its name.

@@ -1,4 +1,4 @@
-//! What would be left of what has ended: sessions beyond the most that there are, and webhooks of
+//! All that would be left of what has ended: sessions beyond the most that there are, and webhooks of
 //! projects that are gone.
 
 use charter_kernel::unit::Reach;

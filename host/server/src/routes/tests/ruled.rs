@@ -64,7 +64,7 @@ async fn no_key_that_loosens_changes_anything_by_a_rule_that_is_another_by_now()
     for guards in [admin.guards(), admin.profile_guards()] {
         assert!(!bed.commits(guards).await);
     }
-    // Who asks from the top is told by the rule of now, and nothing of it is left to require.
+    // Somebody who asks from the top is told by the rule of now, and nothing of it is left to require.
     let again = bed.caller_by_key(Role::Admin).await;
     assert!(again.place().unwrap().may_loosen().is_err());
     assert_eq!(needs_rule(&again), [false, false]);

@@ -1,3 +1,5 @@
+//! Long reads of several organizations on one database: whose turn comes, and how many wait.
+
 use charter_kernel::time::{Clock, Instant};
 use charter_kernel::unit::{Draft, Fact, FactKind, Key, Reach, Space, Unit, Write};
 use futures::FutureExt as _;
