@@ -215,6 +215,42 @@ on_both! {
         world.books_agree();
     }
 
+    fn a_charge_for_who_leaves_meanwhile_counts_by_the_providers_word(world: billed()) {
+        let ways = ["revoked", "deleted"].into_iter().flat_map(|leaves| [(leaves, false), (leaves, true)]);
+        for (leaves, is_lost) in ways {
+            let double = Stripe::start();
+            bind(world, &format!("http://{}", double.address), stripe::KEY);
+            let tenant = on_trial(world);
+            let client = &tenant.client;
+            let body = json!({ "amount_cents": 1_000, "payment_method": "pm_new" });
+            top_up(client, body.clone()).expect(200);
+            client.patch("/v1/organization", &json!({ "budget": { "cap_cents": 2_000, "period": "total" } })).expect(200);
+            let user = id(&client.post("/v1/users", &json!({ "name": "leaves" })).expect(201)["user"]);
+            let named = client.with("x-service-user-id", &user);
+            let before = double.requests("/v1/payment_intents").len();
+            double.keeps_back("/v1/payment_intents");
+            double.loses(u32::from(is_lost));
+            std::thread::scope(|scope| {
+                let buying = scope.spawn(|| top_up(&named, body.clone()));
+                until("the provider is asked", || double.requests("/v1/payment_intents").len() > before);
+                match leaves {
+                    "revoked" => drop(client.post(&format!("/v1/users/{user}/revoke"), &json!({})).expect(200)),
+                    _ => drop(client.delete(&format!("/v1/users/{user}")).expect(200)),
+                }
+                double.releases();
+                assert_eq!(buying.join().unwrap().expect_error(409, "state_conflict")["reason"], "EFFECT_WITHOUT_RECORD");
+            });
+            let state = if is_lost { "in_doubt" } else { "captured" };
+            assert_eq!(holds(client)[0], state, "{leaves}");
+            let asked = double.requests("/v1/payment_intents").pop().unwrap();
+            let name = format!("pi_{leaves}_{is_lost}");
+            tell(world, &tenant, &event("payment_intent.succeeded", intent(&name, &asked, "metadata", 1_000)));
+            until("it is captured", || holds(client) == ["captured", "captured"]);
+            assert_eq!(top_up(client, body).expect_error(403, "forbidden")["reason"], "budget_exceeded", "{leaves}");
+        }
+        world.books_agree();
+    }
+
     fn a_payment_whose_answer_is_lost_is_made_once(world: billed()) {
         let double = Stripe::start();
         bind(world, &format!("http://{}", double.address), stripe::KEY);

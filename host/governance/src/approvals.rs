@@ -257,11 +257,9 @@ pub async fn unpark(txn: &mut Txn, approval: &Approval, now: Instant) -> Result<
     if job.approval.as_ref() != Some(&approval.id) || job.state != "queued" {
         return Ok(());
     }
-    job.error = approval.error.clone().or_else(|| {
-        let reason = format!("approval_{}", approval.status.as_str());
-        let told = "What the job wanted to do was not approved.";
-        Some(Refusal::forbidden(reason, told).to_rest())
-    });
+    let told = "What the job wanted to do was not approved.";
+    let refusal = approval.status.reason().map(|reason| Refusal::forbidden(reason, told));
+    job.error = approval.error.clone().or_else(|| refusal.map(|refusal| refusal.to_rest()));
     job.state = "failed".into();
     let draft = job.end(row.user, now).map_err(|_| Refusal::internal())?;
     txn.replace(key.clone(), draft, None).await.map_err(stored::breaking).map(drop)

@@ -142,13 +142,11 @@ pub async fn approval_answer(
     {
         return Ok(answered);
     }
-    let over = |what: &str| {
-        let refusal = Refusal::forbidden(
-            format!("approval_{what}"),
-            format!("The approval that the request waited for is {what}."),
-        );
-        refusal.detail("approval_id", approval.id.clone())
-    };
+    if let Some(reason) = approval.status.reason() {
+        let what = approval.status.as_str();
+        let told = format!("The approval that the request waited for is {what}.");
+        return Err(Refusal::forbidden(reason, told).detail("approval_id", approval.id));
+    }
     match approval.status {
         Status::Succeeded if approval.result_not_kept => Err(claim::answer_not_kept()),
         Status::Succeeded => {
@@ -160,8 +158,7 @@ pub async fn approval_answer(
             let error = approval.error.unwrap_or_default();
             Err(Refusal::from_rest(&error, "The approved request failed.").for_good())
         }
-        Status::Denied | Status::Expired | Status::Canceled => Err(over(approval.status.as_str())),
-        Status::PendingApproval | Status::Approved | Status::Executing => Ok(waiting(&approval)),
+        _ => Ok(waiting(&approval)),
     }
 }
 

@@ -62,6 +62,16 @@ impl Status {
     pub fn is_over(self) -> bool {
         !matches!(self, Status::PendingApproval | Status::Approved | Status::Executing)
     }
+
+    /// The reason for which it ended without its request being made; absent where it did not.
+    pub fn reason(self) -> Option<&'static str> {
+        match self {
+            Status::Denied => Some("approval_denied"),
+            Status::Expired => Some("approval_expired"),
+            Status::Canceled => Some("approval_canceled"),
+            _ => None,
+        }
+    }
 }
 
 /// One person's word.
