@@ -110,6 +110,19 @@ pub(crate) fn row_of(organization: &str) -> Key {
     )
 }
 
+/// The newest master key, by its name, as the database knows it: a data key is made under no other.
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Mark {
+    pub(crate) newest: String,
+    /// Whether every data key is under it: until then a rotation is under way, or has broken off.
+    pub(crate) ended: bool,
+}
+
+/// The address of the [`Mark`], which the first rotation makes.
+pub(crate) fn mark_row() -> Key {
+    Key::new(&Reach::deployment(), &Space::host("master_key"), "-")
+}
+
 /// The party whose data key the row keeps; nobody's where it is the deployment's own.
 pub(crate) fn organization_of(row: &Key) -> &str {
     if row.id == "-" { "" } else { row.id.as_str() }

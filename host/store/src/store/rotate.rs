@@ -1,7 +1,8 @@
 //! A new master key over every data key.
 //!
 //! Any step may be the last: the file holds each key that a data key is under, and the next rotation
-//! goes on with the newest key of the file while another one is still needed.
+//! goes on with the newest key of the file until it is marked as having ended. From the mark's
+//! beginning on no process makes a data key under an older one.
 
 use std::collections::BTreeMap;
 use std::fs::{File, TryLockError};
@@ -15,7 +16,7 @@ use super::presence::open_lock;
 use crate::connection::beside;
 use crate::error::{OpenError, ReadError, RotateError, SealError, TransactError, WriteError};
 use crate::query::{Order, Page, Query};
-use crate::seal::{Master, organization_of};
+use crate::seal::{Mark, Master, mark_row, organization_of};
 
 /// Data keys that are read at once.
 const ROWS: u32 = 200;
@@ -39,10 +40,14 @@ struct Survey {
 }
 
 impl Survey {
-    /// Whether a rotation has put the newest key into the file and not ended since.
-    fn is_unfinished(&self, master: &Master) -> bool {
+    /// Whether a rotation has put the newest key into the file and not ended since. Earlier builds
+    /// have marked none.
+    fn is_unfinished(&self, master: &Master, mark: Option<&Mark>) -> bool {
         let newest = master.newest_name();
-        self.under.keys().any(|name| *name != newest) || self.trim(master).is_some()
+        match mark {
+            Some(mark) => !mark.ended || mark.newest != newest,
+            None => self.under.keys().any(|name| *name != newest) || self.trim(master).is_some(),
+        }
     }
 
     /// The file without the keys that it needs no longer; nothing where it needs all.
@@ -75,27 +80,50 @@ impl Store {
                 survey.closed.len(),
             )));
         }
-        let resumed = survey.is_unfinished(&found);
+        let mark = self.mark().await.map_err(RotateError::Failed)?;
+        let resumed = survey.is_unfinished(&found, mark.as_ref());
         *master = match resumed {
             true => found,
             false => make(&found, &sealer.path)
                 .map_err(|error| RotateError::Failed(SealError::File(error)))?,
         };
+        let newest = || master.newest_name();
+        let begun = self.set_mark(Mark { newest: newest(), ended: false }).await;
+        begun.map_err(RotateError::Unfinished)?;
         let data_keys = self.wrap_anew(&master).await.map_err(RotateError::Unfinished)?;
         let survey =
             self.survey(&master).await.map_err(|error| RotateError::Unfinished(error.into()))?;
         if !survey.closed.is_empty() {
             return Err(RotateError::Unfinished(SealError::Broken));
         }
-        // The predecessor stays in the file until the next rotation: a replica that has not read
-        // the file yet may still wrap a new data key under it. A thief of it opens nothing that was
-        // wrapped anew.
+        let ended = self.set_mark(Mark { newest: newest(), ended: true }).await;
+        ended.map_err(RotateError::Unfinished)?;
+        // The predecessor stays in the file until the next rotation: a backup of before opens with
+        // it. A thief of it opens nothing that was wrapped anew.
         if let Some(kept) = survey.trim(&master) {
             kept.write(&sealer.path)
                 .map_err(|error| RotateError::Unfinished(SealError::File(error)))?;
             *master = kept;
         }
         Ok(Rotation { resumed, data_keys })
+    }
+
+    async fn mark(&self) -> Result<Option<Mark>, SealError> {
+        let row = self.get(&mark_row()).await?;
+        row.map(|row| serde_json::from_str(&row.body).map_err(|_| SealError::Broken)).transpose()
+    }
+
+    async fn set_mark(&self, mark: Mark) -> Result<(), SealError> {
+        let body = serde_json::to_string(&mark).map_err(|_| SealError::Broken)?;
+        let set = self.transact("", async |txn| -> Result<(), SealError> {
+            let draft = Draft { body: body.clone(), ..Draft::default() };
+            match txn.put(mark_row(), draft).await {
+                Ok(_) => Ok(()),
+                Err(WriteError::Read(error)) => Err(error.into()),
+                Err(WriteError::Refused(_)) => Err(SealError::Broken),
+            }
+        });
+        set.await.map_err(TransactError::flatten)
     }
 
     /// Opens every data key, and counts them by what they are under.

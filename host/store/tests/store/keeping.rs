@@ -17,6 +17,8 @@ on_both!(
     the_master_key_is_rotated_under_sealed_values,
     rotations_that_break_off_are_gone_on_with_and_lose_no_key,
     a_key_stays_in_the_file_while_a_data_key_is_under_it,
+    a_process_makes_no_data_key_under_a_master_key_that_another_has_replaced,
+    a_rotation_that_breaks_off_at_its_very_end_is_gone_on_with,
     bytes_are_kept_in_parts,
     a_backup_restores_to_either_database,
     a_torn_backup_and_a_full_target_are_refused,
@@ -156,6 +158,45 @@ async fn rotations_that_break_off_are_gone_on_with_and_lose_no_key(bed: Bed) {
     store.close().await;
 }
 
+async fn a_process_makes_no_data_key_under_a_master_key_that_another_has_replaced(bed: Bed) {
+    if !bed.store.is_shared() {
+        return;
+    }
+    let mut sealed = Vec::new();
+    for round in 0..3 {
+        let organization = format!("org_{round}");
+        sealed.push((
+            organization.clone(),
+            bed.store.seal(&organization, "x", b"hush").await.unwrap(),
+        ));
+        // Another process rotates twice: the key that this one has begun with leaves the file.
+        let other = bed.replica().await;
+        for _ in 0..2 {
+            other.rotate_master().await.unwrap();
+        }
+        other.close().await;
+    }
+    let fresh = bed.replica().await;
+    for (organization, sealed) in sealed {
+        assert_eq!(fresh.unseal(&organization, "x", &sealed).await.unwrap(), b"hush");
+    }
+    fresh.close().await;
+}
+
+async fn a_rotation_that_breaks_off_at_its_very_end_is_gone_on_with(bed: Bed) {
+    bed.store.seal("b", "x", b"hush").await.unwrap();
+    let were = data_keys(&bed.store).await;
+    break_off(&bed.store, &were, were.len()).await;
+    bed.store.close().await;
+    let store = bed.replica().await;
+    let keys = || std::fs::read_to_string(bed.config.data_dir.join("master.key")).unwrap();
+    let begun = keys();
+    assert_eq!(store.rotate_master().await.unwrap(), Rotation { resumed: true, data_keys: 2 });
+    assert_eq!(keys(), begun);
+    assert_eq!(store.rotate_master().await.unwrap(), Rotation { resumed: false, data_keys: 2 });
+    store.close().await;
+}
+
 async fn a_key_stays_in_the_file_while_a_data_key_is_under_it(bed: Bed) {
     let sealed = bed.store.seal("b", "x", b"hush").await.unwrap();
     bed.store.seal("c", "x", b"hush").await.unwrap();
@@ -183,8 +224,14 @@ async fn a_key_stays_in_the_file_while_a_data_key_is_under_it(bed: Bed) {
     }
     // With its key in the file again, below more of them than a rotation leaves.
     std::fs::write(&file, format!("{kept}{oldest}")).unwrap();
-    assert_eq!(bed.store.rotate_master().await.unwrap(), Rotation { resumed: true, data_keys: 3 });
-    assert_eq!(read(), kept, "nothing is under the oldest any more");
+    assert_eq!(bed.store.rotate_master().await.unwrap(), Rotation { resumed: false, data_keys: 3 });
+    let lines = |text: &str| text.lines().map(str::to_owned).collect::<Vec<_>>();
+    let left = lines(&read());
+    assert_eq!(
+        (left.len(), &left[1]),
+        (2, &lines(&kept)[0]),
+        "nothing is under the oldest any more"
+    );
     bed.store.close().await;
     let store = bed.replica().await;
     assert_eq!(store.unseal("b", "x", &sealed).await.unwrap(), b"hush");
