@@ -228,7 +228,7 @@ on_both! {
         world.books_agree();
     }
 
-    fn what_ends_unpaid_is_given_back_and_what_was_never_asked_is_posted_as_far_as_it_is_there(world: world()) {
+    fn what_ends_unpaid_is_given_back_and_what_was_never_asked_is_posted_as_it_is(world: world()) {
         let double = issuer(world);
         let card = Carded::new(world, &double, &json!({}), 1_000);
         for (authorization, kind, approved, status) in
@@ -253,8 +253,32 @@ on_both! {
         until("it is posted", || card.balance() == 400);
         card.tell_move(world, "ipi_6", None, -700);
         until("it is frozen", || card.read()["status"] == "frozen");
-        assert_eq!(card.balance(), 0);
+        assert_eq!(card.balance(), -300);
         until("the issuer knows", || double.card(&card.reference).is_some_and(|(status, _)| status == "inactive"));
+        world.books_agree();
+    }
+
+    fn what_was_never_asked_counts_in_full_budgets_and_stops_its_user(world: world()) {
+        let double = issuer(world);
+        let card = Carded::new(world, &double, &json!({}), 1_000);
+        let spent = || {
+            let asked = json!({ "action": "cards.authorize", "amount_micro_usd": 1, "user_id": card.user });
+            let caps = card.tenant.client.post("/v1/governance/simulate", &asked).expect(200)["caps"].clone();
+            let own = caps.as_array().unwrap().iter().find(|cap| cap["scope"] == "user").unwrap();
+            own["spent_micro_usd"].as_i64().unwrap() / 10_000
+        };
+        let budget = json!({ "budget": { "cap_cents": 1_100, "period": "total" } });
+        card.tenant.client.patch(&format!("/v1/users/{}", card.user), &budget).expect(200);
+        let before = spent();
+        assert!(!card.ask(world, "iauth_1", 200), "the budget is full");
+        for (transaction, balance) in [("ipi_1", 800), ("ipi_2", 600)] {
+            card.tell_move(world, transaction, None, -200);
+            until("it is posted", || card.balance() == balance);
+            assert_eq!(spent() - before, 1_000 - balance, "and counted");
+        }
+        let stopped = || card.client().post("/v1/cards", &json!({})).expect(201)["card"]["id"].as_str().unwrap().to_owned();
+        let top_up = |card_id: &str| card.client().post(&format!("/v1/cards/{card_id}/top-up"), &json!({ "amount_cents": 1 }));
+        assert_eq!(top_up(&stopped()).expect_error(403, "forbidden")["reason"], "scope_frozen");
         world.books_agree();
     }
 

@@ -7,11 +7,12 @@ use charter_tests::billed::{
 };
 use charter_tests::patience::until;
 use charter_tests::stripe::{self, Stripe};
-use charter_tests::tenant::id;
+use charter_tests::tenant::{PASSWORD, id};
 use charter_tests::world::Builder;
 use charter_tests::{Client, Database, on_both};
 use serde_json::{Value, json};
 
+use crate::accounts::browser;
 use crate::hooks::count;
 
 fn intent(id: &str, asked: &stripe::Asked, prefix: &str, cents: u64) -> Value {
@@ -248,6 +249,52 @@ on_both! {
             until("it is captured", || holds(client) == ["captured", "captured"]);
             assert_eq!(top_up(client, body).expect_error(403, "forbidden")["reason"], "budget_exceeded", "{leaves}");
         }
+        world.books_agree();
+    }
+
+    fn what_a_person_said_did_not_happen_counts_once_the_provider_signs_that_it_did(world: billed()) {
+        let double = Stripe::start();
+        bind(world, &format!("http://{}", double.address), stripe::KEY);
+        let tenant = on_trial(world);
+        let client = &tenant.client;
+        let body = json!({ "amount_cents": 1_000, "payment_method": "pm_new" });
+        top_up(client, body.clone()).expect(200);
+        client.patch("/v1/organization", &json!({ "budget": { "cap_cents": 2_000, "period": "total" } })).expect(200);
+        double.loses(1);
+        top_up(client, body.clone()).expect(200);
+        let hold = client.get("/v1/governance/holds").expect(200)["holds"][0]["id"].as_str().unwrap().to_owned();
+        let word = json!({ "outcome": "voided", "reason": "Stripe lists no charge." });
+        browser(world, &tenant.email, PASSWORD).0.post(&format!("/v1/governance/holds/{hold}/resolve"), &word).expect(200);
+        let asked = double.requests("/v1/payment_intents").pop().unwrap();
+        for _ in 0..2 {
+            tell(world, &tenant, &event("payment_intent.succeeded", intent("pi_1", &asked, "metadata", 1_000)));
+        }
+        until("it is credit", || credit(client) == 1_500);
+        assert_eq!(holds(client), ["captured", "voided", "captured"]);
+        assert_eq!(top_up(client, body).expect_error(403, "forbidden")["reason"], "budget_exceeded");
+        world.books_agree();
+    }
+
+    fn a_refund_takes_back_what_is_only_set_aside(world: billed()) {
+        let double = Stripe::start();
+        bind(world, &format!("http://{}", double.address), stripe::KEY);
+        let tenant = on_trial(world);
+        let client = &tenant.client;
+        top_up(client, json!({ "amount_cents": 1_000, "payment_method": "pm_new" })).expect(200);
+        let asked = double.requests("/v1/payment_intents").pop().unwrap();
+        let paid = intent("pi_1", &asked, "metadata", 1_000);
+        tell(world, &tenant, &event("payment_intent.succeeded", paid.clone()));
+        until("it is credit", || credit(client) == 1_500);
+        let rule = json!({ "rules": [{ "id": "ask", "effect": "require_approval", "actions": ["cards.top_up"] }] });
+        client.put("/v1/governance/policy", &rule).expect(200);
+        let card = client.post("/v1/cards", &json!({})).expect(201)["card"]["id"].as_str().unwrap().to_owned();
+        let all = json!({ "amount_cents": 1_500 });
+        let waits = client.post(&format!("/v1/cards/{card}/top-up"), &all).expect(202)["approval_id"].as_str().unwrap().to_owned();
+        let charge = json!({ "id": "ch_1", "payment_intent": "pi_1", "amount_refunded": 1_000, "currency": "usd", "metadata": paid["metadata"] });
+        tell(world, &tenant, &event("charge.refunded", charge));
+        until("it is taken back", || invoice(client, &id(&json!({ "id": asked.form["metadata[charter_invoice]"] })))["taken_back_cents"] == 1_000);
+        browser(world, &tenant.email, PASSWORD).0.post(&format!("/v1/approvals/{waits}/deny"), &json!({})).expect(200);
+        assert_eq!(credit(client), 500);
         world.books_agree();
     }
 

@@ -24,6 +24,8 @@ pub struct Proposal {
     pub amount: Option<i64>,
     /// The most that may be captured of it, as declared.
     pub capturable: i64,
+    /// Whether a provider has signed that it happened: neither rules nor caps are asked then.
+    pub reported: bool,
     /// The entity of the action.
     pub entity: String,
     /// Caps of the primitive's own, outermost first: scope and id.

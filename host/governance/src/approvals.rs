@@ -627,8 +627,10 @@ impl Run {
         let row = txn.get_relaxed(job).await.map_err(stored::reading)?;
         match outcome(row.as_ref()) {
             Some(Ok(result)) => {
-                let (status, text) = (self.approval.result_status, result.to_string());
-                let content = Content::Whole(text.as_bytes());
+                let status = self.approval.result_status;
+                let text = result.map(|result| result.to_string());
+                let content = text.as_ref().map(|text| Content::Whole(text.as_bytes()));
+                let content = content.unwrap_or(Content::Withheld);
                 self.end(txn, Ok((status.unwrap_or(200), content))).await
             }
             Some(Err(error)) => self.end(txn, Err(error)).await,
@@ -645,15 +647,18 @@ impl Run {
     }
 }
 
-/// The end of the job in this row, once it has one. One that was removed, or that nobody can read,
-/// answers nothing any more.
-fn outcome(row: Option<&Row>) -> Option<Result<Value, Value>> {
+/// The end of the job in this row, once it has one; no result where that is kept nowhere. One that
+/// was removed, or that nobody can read, answers nothing any more.
+fn outcome(row: Option<&Row>) -> Option<Result<Option<Value>, Value>> {
     let Some(row) = row else {
         let gone = Refusal::state_conflict("job_gone", "The job that was to answer is gone.");
         return Some(Err(gone.to_rest()));
     };
     match serde_json::from_str::<JobRecord>(&row.body) {
-        Ok(job) => job.outcome(),
+        Ok(job) => {
+            let ended = job.outcome()?;
+            Some(ended.map(|result| Some(result).filter(|_| !job.result_not_kept)))
+        }
         Err(_) => Some(Err(Refusal::internal().to_rest())),
     }
 }

@@ -82,9 +82,17 @@ impl Case {
 
     /// Requires that all of what decides is as it was read.
     pub fn guards(&self) -> Vec<Guard> {
+        let mut guards = self.guards_of_scopes();
+        guards.extend(self.user.as_ref().map(|user| user.guard()));
+        guards
+    }
+
+    /// Requires that the scopes are as they were read: what has happened counts there, also for a
+    /// user that was revoked since.
+    pub fn guards_of_scopes(&self) -> Vec<Guard> {
         let mut guards = vec![self.organization.guard(), self.organization.guard_loosening()];
         guards.extend(self.project.as_ref().map(|project| project.guard()));
-        guards.extend(self.user.iter().flat_map(|user| [user.guard(), user.guard_kit()]));
+        guards.extend(self.user.as_ref().map(|user| user.guard_kit()));
         guards.extend(self.kit.as_ref().map(|kit| kit.guard()));
         guards
     }

@@ -203,11 +203,12 @@ async fn try_once(
     }
     let now = governance.clock.now();
     let case = case(governance, &leave.scope).await?;
-    if case.user.as_ref().is_some_and(|user| !user.active) {
+    let reported = leave.proposal.reported;
+    if !reported && case.user.as_ref().is_some_and(|user| !user.active) {
         // A provider's news arrives all the same, and may ask.
         return Err(profile_revoked().into());
     }
-    let credential = may_act(governance, leave, &case).await?;
+    let credential = if reported { Vec::new() } else { may_act(governance, leave, &case).await? };
     let id = uuid_v7(now, stored::random()?);
     let terms = terms(leave, &case, now);
     let zone = case.zone()?;
@@ -220,11 +221,17 @@ async fn try_once(
     // Only what was found full once has the others looked at.
     let ahead = (!full.is_empty()).then_some(Ahead { now, own: own.as_ref() });
     let person = from.person(governance).await?;
-    let (decision, used) =
-        decide_with_grants(governance, &case, (&grounds, &asked, person), full, ahead).await?;
+    let (decision, used) = match reported {
+        // It has happened: the rules that would have spoken are noted, and no grant is used up.
+        true => (grounds.decide(&asked, &[], full), None),
+        false => {
+            decide_with_grants(governance, &case, (&grounds, &asked, person), full, ahead).await?
+        }
+    };
     let full = &*full;
     let beyond = rules::beyond(full);
     let course = match rules::course(&decision, !beyond.is_empty(), person) {
+        _ if reported => Course::Taken,
         Ok(course) => course,
         Err(no) => {
             let refusal = no.refusal(&decision);
@@ -233,13 +240,16 @@ async fn try_once(
         }
     };
     let mut txn = governance.store.begin(leave.scope.lane());
-    let guards = leave.guards.iter().chain(&credential).cloned().chain(case.guards());
+    let decides = if reported { case.guards_of_scopes() } else { case.guards() };
+    let guards = leave.guards.iter().chain(&credential).cloned().chain(decides);
     guards.for_each(|guard| txn.guard(guard));
     let gauges = read_gauges(governance, &mut txn, leave, (&case, used), now).await?;
     let spends = Spender::of(&leave.scope).may_spend(terms.pay.as_ref(), &gauges);
     let charges = rules::charges(&gauges, leave.proposal.amount, &beyond);
     let hold = terms.hold(decision, course, charges);
-    if let Err(no) = spends {
+    if let Err(no) = spends
+        && !reported
+    {
         let refusal = no.refusal(&hold.decision);
         return Err(refuse(governance, leave, &hold, &id, refusal).await);
     }
@@ -309,6 +319,7 @@ fn terms(leave: &Leave, case: &Case, now: Instant) -> Terms {
         spends: proposal.spends,
         amount: proposal.amount,
         capturable: proposal.capturable,
+        reported: proposal.reported,
         pay: pay.map(|(from, to)| Pay { from, to, memo: proposal.title.clone() }),
         subject: Subject { root: leave.scope.principal().root.clone(), ..subject },
         request: leave.request.clone(),
@@ -573,7 +584,10 @@ fn fact(leave: &Leave, hold: &Hold, id: &str, refused: Option<&Refusal>) -> Resu
             (None, _) => "allowed",
         },
         code: refused.map(|refusal| refusal.code.own_name()),
-        reason: refused.and_then(|refusal| refusal.reason.as_deref()),
+        reason: match refused {
+            Some(refusal) => refusal.reason.as_deref(),
+            None => hold.reported.then_some("provider_reported"),
+        },
         request: &leave.request,
         amount: hold.amount,
         rules: &hold.decision.rules,

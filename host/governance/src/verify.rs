@@ -72,6 +72,10 @@ async fn sum_holds(moment: &mut Snapshot, report: &mut Report) -> Result<Held, R
             }
             return;
         }
+        if hold.reported {
+            // Nothing is set aside for it.
+            return;
+        }
         for charge in hold.charges {
             let beyond = charge.unit == Counted::Money && charge.admission.is_beyond();
             *held.reserved.entry((charge.meter, charge.slot, beyond)).or_default() +=

@@ -270,6 +270,10 @@ impl Meter {
             let reserved = if tally.beyond { &mut held.over_reserved } else { &mut held.reserved };
             *reserved = reserved.saturating_sub(tally.released);
         }
+        // Nothing was set aside for what a provider alone has told of: it may be the first in its window.
+        if slot.follows(&self.current) {
+            self.current = slot.clone();
+        }
         let counted = if slot.is_alike(&self.current) { slot } else { &self.current };
         let count = self.counts.entry(counted.clone()).or_default();
         let spent = if tally.beyond { &mut count.over_spent } else { &mut count.spent };
@@ -341,6 +345,17 @@ mod tests {
         meter.tally(&day(1), released(60, 50));
         assert_eq!(meter.now(), Count { reserved: 100, ..Count::default() });
         assert_eq!(meter.counts.len(), 1, "a window that is over and holds nothing is forgotten");
+    }
+
+    #[test]
+    fn what_was_never_held_counts_in_its_own_window_and_opens_it() {
+        let mut meter = Meter::new(day(1), 90);
+        meter.reserve(&day(1), 10, Admission::Within(100)).unwrap();
+        meter.tally(&day(2), released(0, 70));
+        assert_eq!((meter.current.clone(), meter.now().spent), (day(2), 70));
+        assert_eq!(meter.count(&day(1)).reserved, 10, "what is held stays where it was admitted");
+        meter.tally(&day(1), released(0, 5));
+        assert_eq!(meter.now().spent, 70, "no window goes back");
     }
 
     #[test]

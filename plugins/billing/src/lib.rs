@@ -67,6 +67,13 @@ pub fn primitive() -> Primitive {
             risk: "high",
             spends: true,
         })
+        .action(Action {
+            name: receipts::REFUND,
+            title: "Take back what was refunded",
+            description: "Takes what the provider has given back to the payer from credit that is set aside. It has happened: nobody is asked.",
+            risk: "medium",
+            spends: false,
+        })
         .event("billing.invoice.updated", "An invoice was opened, paid or voided.")
         .formerly("invoice.updated")
         .event("billing.subscription.updated", "A subscription was changed, or has ended.")

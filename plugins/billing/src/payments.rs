@@ -19,7 +19,7 @@ use charter_sdk::{Answer, Reach, Signal, documents};
 
 use crate::account::{self, Account};
 use crate::invoices::{self, INVOICES, Invoice, Purpose};
-use crate::receipts::INVOICE;
+use crate::receipts::{INVOICE, PAYMENT};
 use crate::stripe::{self, CURRENCY, Form, PROVIDER, Refused};
 use crate::{customer, subscriptions};
 
@@ -100,6 +100,10 @@ pub(crate) struct Payment {
     /// Whether the provider may have been asked for it.
     #[serde(default)]
     asked: bool,
+    /// Whether the provider's own payment names it; earlier builds have asked for unnamed ones, and
+    /// what is asked again under a key must be the same.
+    #[serde(default)]
+    named: bool,
     /// Why it failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     failure: Option<Why>,
@@ -299,6 +303,7 @@ fn new(
         url: None,
         permit,
         asked: false,
+        named: true,
         failure: None,
     })
 }
@@ -331,24 +336,38 @@ pub(crate) fn settle_doubt(signal: &Signal) -> Result<()> {
     }
 }
 
-/// The provider has received money for an invoice by a payment of its own: leave that was given to
-/// charge it, and of which nobody has said what became, is captured.
-pub(crate) fn capture_received(invoice: &str, reference: &str, cents: u64) -> Result<()> {
-    let may_be = |payment: &Payment| {
-        let known = payment.reference.as_deref();
-        payment.asked && known.is_none_or(|known| known == reference)
-    };
+/// The provider has received money for an invoice: leave that was given to charge it, and of which
+/// nobody has said what became, is captured. The provider's own payment names ours; those that
+/// earlier builds have asked for are known by the provider's id, or taken by the amount where it has
+/// not answered.
+pub(crate) fn capture_received(
+    invoice: &str,
+    payment: Option<&str>,
+    reference: &str,
+    cents: u64,
+) -> Result<()> {
     let mut asked = PAYMENTS.matching("invoice", invoice).limit(200).find()?.items;
-    asked.retain(|payment| may_be(&payment.body));
-    asked.sort_by_key(|payment| payment.body.amount_cents != cents);
+    let is_it = |found: &Doc<Payment>| {
+        payment == Some(&found.id) || found.body.reference.as_deref() == Some(reference)
+    };
+    if payment.is_some() || asked.iter().any(is_it) {
+        asked.retain(is_it);
+    } else {
+        asked.retain(|found| found.body.asked && found.body.reference.is_none());
+        asked.sort_by_key(|found| found.body.amount_cents != cents);
+    }
     for payment in asked {
         let Some(hold) = &payment.body.permit else { continue };
-        let permit = match governance::reopen(hold) {
-            // A person has said what became of it.
-            Err(failure) if failure.reason_text() == Some("PERMIT_SETTLED") => continue,
-            reopened => reopened?,
-        };
-        permit.capture(micro_usd(cents))?;
+        let amount = micro_usd(cents);
+        match governance::reopen(hold) {
+            Err(failure) if failure.reason_text() == Some("PERMIT_SETTLED") => {
+                // A person has said what became of it: what did not happen to them has.
+                if failure.details_json().is_some_and(|told| told["state"] == "voided") {
+                    Proposal::new(TOP_UP, hold).amount(amount).report()?;
+                }
+            }
+            reopened => reopened?.capture(amount)?,
+        }
         let (reference, failure) = (Some(reference.to_owned()), None);
         let status = Status::Processing;
         let paid = Payment { status, reference, permit: None, failure, ..payment.body };
@@ -366,7 +385,15 @@ fn settle(payment: Doc<Payment>, organization: &str, waited: bool) -> Result<Ans
         Status::Failed => return answer(payment, invoice),
         Status::Open | Status::Processing => return answer(payment, invoice),
     }
-    let permit = payment.body.permit.as_deref().map(governance::reopen).transpose()?;
+    let permit = match payment.body.permit.as_deref().map(governance::reopen).transpose() {
+        Err(failure) if failure.reason_text() == Some("PERMIT_SETTLED") => {
+            // A person has said what became of it, and nothing more is asked.
+            let told = "a person has said what became of the payment";
+            let failure = Failure::conflict(told).reason("payment_resolved");
+            return fail(payment, invoice, None, failure, waited);
+        }
+        reopened => reopened?,
+    };
     let was_asked = payment.body.asked;
     if let Some(failure) = refuse_asking(&payment, &invoice) {
         // All that the provider was asked for may have happened: that hold comes in doubt.
@@ -419,7 +446,8 @@ fn find_names(payment: &Doc<Payment>, organization: &str) -> Result<Names, Refus
     let account = account::find().map_err(Refused::Unsure)?.ok_or_else(|| missing(BILLER))?;
     let hook = account.body.hook.clone().ok_or_else(|| missing("stripe.webhook_secret"))?;
     let customer = customer::of(&binding, account, organization)?;
-    Ok(Names { customer, hook, key: format!("charter-payment-{}", payment.id) })
+    let key = format!("charter-payment-{}", payment.id);
+    Ok(Names { customer, hook, payment: payment.id.clone(), key })
 }
 
 /// Commits that the provider is about to be asked: from here on its hold is in doubt until somebody
@@ -449,6 +477,8 @@ fn ask(payment: &Payment, invoice: &Invoice, names: &Names) -> Result<Payment, R
 struct Names {
     customer: String,
     hook: String,
+    /// Our own payment.
+    payment: String,
     /// The idempotency key.
     key: String,
 }
@@ -463,6 +493,10 @@ fn charge(payment: &Payment, names: &Names) -> Result<Payment, Refused> {
         .with("confirm", "true")
         .with("metadata[charter_hook]", &names.hook)
         .with(&format!("metadata[{INVOICE}]"), &payment.invoice);
+    let form = match payment.named {
+        true => form.with(&format!("metadata[{PAYMENT}]"), &names.payment),
+        false => form,
+    };
     let form = match payment.way {
         // Nobody is there who could confirm anything.
         Way::Kept => form.with("off_session", "true"),

@@ -5,8 +5,9 @@
 //! told twice, late or in another order, the credit is the same. The amount posted is the amount
 //! that came, whatever was asked for.
 
+use charter_sdk::governance::Proposal;
 use charter_sdk::hooks::Received;
-use charter_sdk::money::{cents, micro_usd};
+use charter_sdk::money::{cents, dollars, micro_usd};
 use charter_sdk::prelude::*;
 use charter_sdk::serde_json::Value;
 use charter_sdk::{Reach, ledger, log};
@@ -19,6 +20,12 @@ pub(crate) const RECEIPTS: Collection<Receipt> =
 
 /// The key of an object's metadata that names the invoice.
 pub(crate) const INVOICE: &str = "charter_invoice";
+
+/// The key of a charge's metadata that names the payment.
+pub(crate) const PAYMENT: &str = "charter_payment";
+
+/// The action of taking back what was refunded out of credit that is set aside.
+pub(crate) const REFUND: &str = "billing.refund";
 
 /// A payment, as the provider has told of it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -42,6 +49,8 @@ pub(crate) struct Receipt {
 struct Told {
     reference: String,
     invoice: Option<String>,
+    /// The payment of ours that it is, where the charge said so.
+    payment: Option<String>,
     currency: String,
     received_cents: u64,
     refunded_cents: u64,
@@ -65,6 +74,7 @@ fn read(kind: &str, object: &Value) -> Option<Told> {
         Some(Told {
             reference: reference?,
             invoice: object["metadata"][INVOICE].as_str().map(str::to_owned),
+            payment: object["metadata"][PAYMENT].as_str().map(str::to_owned),
             currency: text("currency").unwrap_or_default().to_ascii_lowercase(),
             received_cents: 0,
             refunded_cents: 0,
@@ -102,7 +112,7 @@ fn note(told: Told) -> Result<()> {
     if receipt.received_cents == 0 && told.received_cents > 0 {
         (receipt.received_cents, receipt.currency) = (told.received_cents, told.currency);
     }
-    let posted = receipt.post()?;
+    let posted = receipt.post(told.payment.as_deref())?;
     let purchases = i32::from(receipt.counts())
         - i32::from(kept.as_ref().is_some_and(|kept| kept.body.counts()));
     match kept {
@@ -138,8 +148,9 @@ impl Receipt {
     }
 
     /// Posts what was received and not posted yet, and takes back what was given back and not taken
-    /// back yet. Answers what the credit has more by it, or less, in micro-US-dollars.
-    fn post(&mut self) -> Result<i64> {
+    /// back yet. `payment` is the payment of ours that it is, where the provider says so. Answers
+    /// what the credit has more by it, or less, in micro-US-dollars.
+    fn post(&mut self, payment: Option<&str>) -> Result<i64> {
         if self.received_cents == 0 {
             return Ok(0);
         }
@@ -159,7 +170,7 @@ impl Receipt {
             ledger::transfer(PROVIDER, ledger::CREDIT, posted, "Payment", &self.reference)?;
             if let Some(invoice) = &self.invoice {
                 invoices::note_receipt(invoice, self.received_cents)?;
-                payments::capture_received(invoice, &self.reference, self.received_cents)?;
+                payments::capture_received(invoice, payment, &self.reference, self.received_cents)?;
             }
         }
         Ok(posted - self.take_back(posted)?)
@@ -173,17 +184,19 @@ impl Receipt {
         if wanted == 0 {
             return Ok(0);
         }
-        let there = cents(ledger::balance(ledger::CREDIT)?.available.saturating_add(coming));
-        let there = u64::try_from(there).unwrap_or_default();
-        let taken = wanted.min(there);
-        if taken > 0 {
-            ledger::transfer(
-                ledger::CREDIT,
-                PROVIDER,
-                micro_usd(taken),
-                "Refund",
-                &self.reference,
-            )?;
+        let credit = ledger::balance(ledger::CREDIT)?;
+        // What is only set aside is not spent yet.
+        let there = cents(credit.posted.saturating_add(coming));
+        let taken = wanted.min(u64::try_from(there).unwrap_or_default());
+        let amount = micro_usd(taken);
+        if amount > credit.available.saturating_add(coming) {
+            Proposal::new(REFUND, &self.reference)
+                .amount(amount)
+                .explain("Refund", format!("The provider has given {} back.", dollars(taken)))
+                .pays(ledger::CREDIT, PROVIDER)
+                .report()?;
+        } else if taken > 0 {
+            ledger::transfer(ledger::CREDIT, PROVIDER, amount, "Refund", &self.reference)?;
         }
         self.taken_back_cents += taken;
         if let Some(invoice) = &self.invoice {

@@ -1,6 +1,6 @@
 //! The actions of merchants on a card: money set aside, captured, given back, refunded.
 
-use charter_sdk::governance::{self, Permit, Proposal};
+use charter_sdk::governance::{self, Proposal};
 use charter_sdk::money::micro_usd;
 use charter_sdk::prelude::*;
 use charter_sdk::{events, log};
@@ -184,15 +184,14 @@ fn open(path: &OfCard) -> Result<Doc<Authorization>> {
     }
 }
 
-/// Leave to pay a merchant from a card.
-fn leave(card: &str, new: &NewAuthorization) -> Result<Permit> {
+/// The proposal to pay a merchant from a card.
+fn propose(card: &str, new: &NewAuthorization) -> Proposal {
     Proposal::new(AUTHORIZE, &new.merchant)
         .amount(micro_usd(new.amount_cents))
         .within(SCOPE, card)
         .explain("capture", format!("Sets {} cents aside for {}.", new.amount_cents, new.merchant))
         .context(&json!({ "card_id": card, "merchant": new.merchant, "reference": new.reference }))
         .pays(&account(card), MERCHANTS)
-        .authorize()
 }
 
 pub(crate) fn create(
@@ -212,7 +211,7 @@ fn hold(
     issuer: Option<String>,
     days: u32,
 ) -> Result<Doc<Authorization>> {
-    let permit = leave(&card, &new)?;
+    let permit = propose(&card, &new).authorize()?;
     let expires_at = now().plus_seconds(days * 86_400);
     let authorization = Authorization {
         open: Some(card.clone()),
@@ -243,13 +242,12 @@ pub(crate) fn ask(card: String, issuer: String, merchant: String, amount_cents: 
 
 /// The amounts still set aside for an authorization of the issuer's, oldest first.
 fn list_held(card: &str, issuer: &str) -> Result<Vec<Doc<Authorization>>> {
-    let found =
-        AUTHORIZATIONS.matching("issuer", issuer).oldest_first().limit(REQUESTS_MAX).find()?;
-    Ok(found
-        .items
-        .into_iter()
-        .filter(|held| held.body.card == card && held.body.is_open())
-        .collect())
+    let found = AUTHORIZATIONS
+        .matching("issuer", issuer)
+        .and("open", card)
+        .oldest_first()
+        .limit(REQUESTS_MAX);
+    Ok(found.find()?.items.into_iter().filter(|held| held.body.is_open()).collect())
 }
 
 /// The issuer has ended an authorization: what is still set aside for it is given back.
@@ -290,8 +288,8 @@ fn take(found: Doc<Authorization>, captured_cents: u64) -> Result<AuthorizationA
 }
 
 /// The issuer has paid a merchant. It comes from what was set aside for it, more than that
-/// included; where nothing is, leave is asked for it anew, and where even that is refused no more
-/// is posted than the card has. Answers how much of it the card had.
+/// included; where nothing is, leave is asked for it anew, and where even that is refused it is
+/// reported. Answers how much of it the card had.
 pub(crate) fn pay(
     card: &str,
     issuer: Option<&str>,
@@ -334,11 +332,12 @@ fn is_unsure(failure: &Failure) -> bool {
 }
 
 fn pay_unheld(card: &str, merchant: String, amount_cents: u64) -> Result<u64> {
-    let amount = micro_usd(amount_cents);
-    match leave(card, &NewAuthorization { amount_cents, merchant, reference: None }) {
-        Ok(permit) => permit.capture(amount).map(|()| amount_cents),
+    let there = money::there(&account(card))?;
+    let proposal = propose(card, &NewAuthorization { amount_cents, merchant, reference: None });
+    match proposal.clone().authorize() {
+        Ok(permit) => permit.capture(micro_usd(amount_cents)).map(|()| amount_cents),
         Err(failure) if is_unsure(&failure) => Err(failure),
-        Err(_) => money::post(&account(card), MERCHANTS, amount_cents, "capture", card),
+        Err(_) => proposal.report().map(|()| amount_cents.min(there)),
     }
 }
 

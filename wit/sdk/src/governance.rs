@@ -69,6 +69,12 @@ impl Proposal {
     pub fn authorize(self) -> Result<Permit> {
         Ok(Permit(host::authorize(&self.0)?))
     }
+    /// Counts and posts what a bound provider has signed as having happened, where leave for it was
+    /// refused: whatever rules and caps say, and the narrowest scope of money admits nothing more
+    /// until a person has looked. Only while such a word is heard.
+    pub fn report(self) -> Result<()> {
+        Ok(host::report(&self.0)?)
+    }
 }
 
 /// Leave to take one regulated action.

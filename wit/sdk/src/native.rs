@@ -84,6 +84,7 @@ interfaces! {
     }
     governance as Governance {
         fn authorize(proposal: &raw::governance::Proposal) -> Answer<Permit>;
+        fn report(proposal: &raw::governance::Proposal) -> Answer<()>;
         fn reopen(permit: &str) -> Answer<Permit>;
         fn dispatched(permit: &str) -> Answer<()>;
         fn capture(permit: &str, actual: i64) -> Answer<()>;

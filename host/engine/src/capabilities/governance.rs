@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use charter_kernel::governance::hold::{self, Hold, OverCapture, Settler, State as Stand};
+use charter_kernel::governance::hold::{self, Hold, OverCapture, Settler, State as Stand, Word};
 use charter_kernel::governance::proposal::Proposed as Worded;
 use charter_kernel::kit::Period;
 use charter_kernel::money::AMOUNT_MAX;
@@ -81,6 +81,7 @@ impl Work {
             spends,
             amount: from.amount,
             capturable,
+            reported: false,
             entity: from.entity,
             scopes: from.scopes,
             component: from.component,
@@ -90,6 +91,19 @@ impl Work {
             pay,
         };
         Ok((proposal, guards))
+    }
+
+    /// The amount that a provider's signed word says has moved: no other call reports any.
+    fn reported_amount(&self, proposal: &Proposed) -> Result<i64, Failure> {
+        if self.call.word() != Word::Provider {
+            let told = "only while a bound provider's signed word is heard is anything reported";
+            return Err(undeclared(told).into());
+        }
+        let amount = proposal.amount.filter(|amount| (1..=AMOUNT_MAX).contains(amount));
+        amount.ok_or_else(|| {
+            invalid("amount", format!("what is reported is 1 to {AMOUNT_MAX} micro-US-dollars"))
+                .into()
+        })
     }
 
     /// When a hold of this request ends by itself.
@@ -270,7 +284,8 @@ impl Work {
             ..failure("job_not_ready", "another request settles the permit")
         };
         if !hold.is_left() {
-            return Err(over().into());
+            let state = json!({ "state": hold.state.as_str() }).to_string();
+            return Err(Refusal { details: Some(state), ..over() }.into());
         }
         if hold.has_settler(self.now) {
             return Err(busy().into());
@@ -327,6 +342,22 @@ impl Host for State {
             .table
             .push(Permit { id })
             .map_err(|_| failure("payload_too_large", "too many handles"))?)
+    }
+
+    async fn report(&mut self, proposal: Proposed) -> Result<(), Failure> {
+        self.hold(text_bytes(&proposal))?;
+        let work = self.mutation()?;
+        let amount = work.reported_amount(&proposal)?;
+        let (proposal, guards) = work.proposal(proposal).await?;
+        if let Some((from, _)) = &proposal.pay {
+            work.is_billers(from)?;
+        }
+        let proposal = Proposal { reported: true, capturable: 0, ..proposal };
+        let id = work.leave(proposal, guards).await?;
+        let permit = work.permit(&id)?;
+        let capture = permit.hold.admit_capture(amount, Word::Provider);
+        permit.wish = Some(Wish::Capture(capture.map_err(|over| over_held(amount, over))?));
+        Ok(())
     }
 
     async fn reopen(&mut self, permit: String) -> Result<Resource<Permit>, Failure> {

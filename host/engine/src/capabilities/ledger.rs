@@ -93,12 +93,12 @@ impl Work {
     }
 
     /// The organization's `credit` is everybody's to be paid from and to look at what it has; to
-    /// stop it, and to read what others moved on it, is the biller's.
-    fn is_billers(&self, account: &Key) -> Result<(), Failure> {
+    /// stop it, to read what others moved on it, and to report what has left it, is the biller's.
+    pub(super) fn is_billers(&self, account: &Key) -> Result<(), Failure> {
         if account.id != CREDIT || self.bills() {
             return Ok(());
         }
-        let told = "only the primitive that bills freezes `credit`, or reads its entries";
+        let told = "only the primitive that bills freezes `credit`, reads its entries, or reports what has left it";
         Err(failure("forbidden", told).into())
     }
 

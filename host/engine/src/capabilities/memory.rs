@@ -33,7 +33,7 @@ const CALLS: usize = 4;
 const SLACK: usize = 32 << 10;
 
 /// The imports that take a text.
-const IMPORTS: [&str; 65] = [
+const IMPORTS: [&str; 66] = [
     "documents.insert",
     "documents.get",
     "documents.lookup",
@@ -56,6 +56,7 @@ const IMPORTS: [&str; 65] = [
     "names.deliver",
     "governance.authorize",
     "governance.reopen",
+    "governance.report",
     "governance.set-cap",
     "governance.spent",
     "governance.take",
@@ -213,7 +214,7 @@ async fn of_names(guest: &mut State, import: &str, texts: &Texts, id: &str) -> S
 async fn of_governance(guest: &mut State, import: &str, texts: &Texts) -> Said {
     use governance::Host;
     match import {
-        "authorize" => {
+        "authorize" | "report" => {
             let plain = proposal(1_000);
             let proposed = Proposal {
                 action: texts.of(0, &plain.action),
@@ -226,7 +227,10 @@ async fn of_governance(guest: &mut State, import: &str, texts: &Texts) -> Said {
                 pay: (texts.place >= 8).then(|| (texts.of(8, "a"), texts.of(9, "b"))),
                 ..plain
             };
-            Host::authorize(guest, proposed).await.map(drop)
+            match import {
+                "report" => Host::report(guest, proposed).await,
+                _ => Host::authorize(guest, proposed).await.map(drop),
+            }
         }
         "reopen" => Host::reopen(guest, texts.of(0, "p")).await.map(drop),
         "set-cap" => {

@@ -79,6 +79,9 @@ impl Host for State {
             }
             reply => reply?,
         };
+        if reply.secret {
+            self.work()?.call.shown.set();
+        }
         // The call's effects stand; only the answer has no room.
         self.hold(reply.body.len())?;
         Ok(Reply { status: reply.status, body: reply.body })

@@ -24,6 +24,7 @@ on_both!(
     a_hold_ends_once,
     no_more_is_captured_than_the_action_bounds,
     a_provider_posts_what_has_happened,
+    what_a_provider_reports_counts_whatever_rules_and_caps_say,
     money_moves_by_the_capture_and_not_before,
     a_hold_in_doubt_stays_reserved_until_somebody_says,
     one_later_request_settles_what_was_kept,
@@ -110,6 +111,36 @@ async fn a_provider_posts_what_has_happened(bed: Bed) {
     assert_eq!(standing(&bed).await, (9 * CENT, 0));
     assert_eq!(account(&bed, &credit()).await.balance().posted, -4 * CENT);
     assert_eq!(account(&bed, &card()).await.balance().posted, 9 * CENT);
+    let books = charter_governance::verify::verify(bed.store()).await.unwrap();
+    assert_eq!(books.faults, Vec::<String>::new());
+}
+
+async fn what_a_provider_reports_counts_whatever_rules_and_caps_say(bed: Bed) {
+    fund(&bed, 5 * CENT).await;
+    bed.set_organization(json!({
+        "budget": { "cap_cents": 2, "period": "day" },
+        "policy": { "rules": [{ "id": "never", "effect": "deny", "actions": ["shop.buy"] }] },
+    }))
+    .await;
+    assert_eq!(bed.refuse(payment(CENT)).await, "policy_denied");
+    let report = || {
+        let asked = payment(4 * CENT);
+        Leave { proposal: Proposal { reported: true, capturable: 0, ..asked.proposal }, ..asked }
+    };
+    for happened in 1..=2 {
+        // The last one on a day that nothing else has begun.
+        bed.clock.forward_ms(86_400_000 * (happened - 1));
+        let granted = bed.grant(report()).await;
+        assert_eq!(standing(&bed).await.1, 0, "nothing is set aside");
+        bed.capture_signed(&granted.id, 4 * CENT).await;
+        assert_eq!(standing(&bed).await, (4 * CENT, 0), "each in its own day");
+        assert!(bed.meter("kit", &user_reach()).await.frozen);
+        assert_eq!(account(&bed, &credit()).await.balance().posted, (5 - 4 * happened) * CENT);
+    }
+    let told = bed.audit().await.into_iter().map(|(row, _)| row);
+    let told: Vec<_> = told.map(|row| (row["decision"].clone(), row["reason"].clone())).collect();
+    let reported = (json!("allowed"), json!("provider_reported"));
+    assert_eq!(told, [(json!("denied"), json!("policy_denied")), reported.clone(), reported]);
     let books = charter_governance::verify::verify(bed.store()).await.unwrap();
     assert_eq!(books.faults, Vec::<String>::new());
 }

@@ -144,6 +144,7 @@ pub fn proposal(amount: Option<i64>) -> Proposal {
         spends: true,
         amount,
         capturable: amount.unwrap_or(0),
+        reported: false,
         entity: "card-1".into(),
         scopes: Vec::new(),
         component: "shop".into(),

@@ -102,6 +102,9 @@ pub struct Hold {
     /// hold.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub capturable: Option<i64>,
+    /// Whether a provider has signed that it happened, with no leave for it: nothing was set aside.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub reported: bool,
     /// Its reservations, outermost scope first.
     pub charges: Vec<Charge>,
     /// The accounts that the capture posts between.
@@ -379,7 +382,15 @@ impl Hold {
         })
     }
 
+    /// So much of an amount as was set aside for it.
+    fn aside(&self, amount: i64) -> i64 {
+        if self.reported { 0 } else { amount }
+    }
+
     fn reserve(&self) -> Vec<Write> {
+        if self.reported {
+            return Vec::new();
+        }
         let mut writes: Vec<Write> = self.charges.iter().map(Charge::reserve).collect();
         if let (Some(pay), Some(amount)) = (&self.pay, self.amount) {
             writes.push(Write::Transfer {
@@ -456,11 +467,12 @@ impl Hold {
         let narrowest = self.charges.iter().rposition(Charge::can_freeze);
         let ends = self.charges.iter().enumerate().map(|(at, charge)| {
             let spent = if charge.unit == Counted::Money { actual } else { charge.amount };
-            charge.end(spent, freezes && narrowest == Some(at) && !charge.is_wide())
+            let freezes = freezes && narrowest == Some(at) && !charge.is_wide();
+            charge.end(self.aside(charge.amount), spent, freezes)
         });
         let mut writes: Vec<Write> = ends.collect();
         if let (Some(pay), Some(held)) = (&self.pay, self.amount) {
-            let phase = Phase::Settle { reserved: held };
+            let phase = Phase::Settle { reserved: self.aside(held) };
             writes.push(Write::Transfer {
                 from: pay.from.clone(),
                 to: pay.to.clone(),
@@ -482,13 +494,13 @@ impl Hold {
     /// It did not happen.
     pub fn void(&self, id: &str, now: Instant) -> Step {
         let next = Self { state: State::Voided, ended_at: Some(now), ..self.clone() };
-        let mut writes: Vec<Write> =
-            self.charges.iter().map(|charge| charge.end(0, false)).collect();
+        let end = |charge: &Charge| charge.end(self.aside(charge.amount), 0, false);
+        let mut writes: Vec<Write> = self.charges.iter().map(end).collect();
         if let (Some(pay), Some(amount)) = (&self.pay, self.amount) {
             writes.push(Write::Transfer {
                 from: pay.from.clone(),
                 to: pay.to.clone(),
-                amount,
+                amount: self.aside(amount),
                 phase: Phase::Void,
             });
         }
@@ -635,9 +647,9 @@ impl Charge {
         Write::Reserve { meter, slot, amount: self.amount, admission: self.admission }
     }
 
-    fn end(&self, spent: i64, freezes: bool) -> Write {
+    fn end(&self, released: i64, spent: i64, freezes: bool) -> Write {
         let beyond = self.admission.is_beyond();
-        let tally = Tally { released: self.amount, spent, beyond, freezes };
+        let tally = Tally { released, spent, beyond, freezes };
         Write::Tally { meter: self.meter.clone(), slot: self.slot.clone(), tally }
     }
 }

@@ -110,6 +110,8 @@ pub struct Terms {
     pub amount: Option<i64>,
     /// The most that may be captured of it.
     pub capturable: i64,
+    /// Whether a provider has signed that it happened.
+    pub reported: bool,
     /// The accounts that the capture posts between.
     pub pay: Option<Pay>,
     /// On whose behalf.
@@ -239,6 +241,7 @@ impl Terms {
             amount: self.amount.filter(|_| self.spends || self.pay.is_some()),
             spends: Some(self.spends),
             capturable: Some(self.capturable),
+            reported: self.reported,
             charges,
             pay: self.pay,
             decision,

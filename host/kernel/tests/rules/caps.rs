@@ -60,6 +60,7 @@ fn taking(id: &str, gauge: &Gauge, amount: i64, at: Instant) -> (Hold, Unit) {
     let hold = Hold {
         amount: Some(amount),
         capturable: Some(amount),
+        reported: false,
         charges: vec![gauge.charge(amount, false)],
         at,
         ..free()

@@ -346,6 +346,23 @@ fn only_an_over_capture_by_a_provider_freezes_and_only_the_narrowest_money() {
 }
 
 #[test]
+fn what_a_provider_reports_sets_nothing_aside_and_all_of_it_counts() {
+    let charges = vec![charge("kit", 30, Counted::Money), charge("limit:l", 1, Counted::Times)];
+    let hold = Hold { reported: true, capturable: Some(0), charges, ..paid(30) };
+    let told = hold.admit_capture(30, Word::Provider).unwrap();
+    let writes = hold.take_with("h", hold.capture("h", told, NOW));
+    assert!(!writes.iter().any(|write| matches!(write, Write::Reserve { .. })));
+    assert_eq!(transfers(&writes), [(30, Phase::Settle { reserved: 0 })]);
+    let ends = tallies(&writes).into_iter().map(|(meter, _, tally)| (meter, tally));
+    let tally = |spent, freezes| Tally { released: 0, spent, beyond: false, freezes };
+    let expected = [("kit", tally(30, true)), ("limit:l:count", tally(1, false))];
+    assert_eq!(ends.collect::<Vec<_>>(), expected.map(|(meter, tally)| (meter.to_owned(), tally)));
+    let dropped = hold.void("h", NOW);
+    assert_eq!(transfers(&dropped.writes), [(0, Phase::Void)]);
+    assert!(tallies(&dropped.writes).iter().all(|(.., tally)| tally.released + tally.spent == 0));
+}
+
+#[test]
 fn an_over_capture_freezes_a_scope_of_a_primitives_own_where_it_has_a_cap() {
     let frozen = |admission| {
         let own = Charge { admission, ..charge("shop.card:c1", 30, Counted::Money) };

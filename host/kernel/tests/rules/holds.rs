@@ -38,6 +38,7 @@ pub fn free() -> Hold {
         amount: None,
         spends: Some(true),
         capturable: Some(0),
+        reported: false,
         charges: Vec::new(),
         pay: None,
         decision: Decision {

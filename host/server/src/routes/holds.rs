@@ -261,6 +261,13 @@ pub async fn resolve_hold(
             Refusal::state_conflict("hold_not_in_doubt", told).detail("state", hold.state.as_str())
         );
     }
+    if let Some(settler) = hold.settler.as_ref().filter(|settler| settler.until > request.now) {
+        // It may be done again this moment, and nobody would count it.
+        let told = "Its primitive asks the provider right now what became of it.";
+        return Err(Refusal::state_conflict("hold_being_settled", told)
+            .detail("until", settler.until.to_string())
+            .hint("Read the hold once that time is over, and say what became of it if it is in doubt still."));
+    }
     let own = decide::is_own(txn, &person(request)?, hold.subject.root.as_deref()).await?;
     let step = match body.outcome {
         Outcome::Captured => {

@@ -255,6 +255,8 @@ pub async fn list_spend(
         for user in page {
             let tenant = app.directory.place_of_user(place, &project.id, &user.record.id).await?;
             let (case, gauge) = of_tenant(app, txn, tenant.scope()).await?;
+            // What a person let through beyond a soft cap was spent as well.
+            let spent = gauge.count.spent.saturating_add(gauge.count.over_spent);
             rows.push(TenantSpend {
                 user_id: user.record.id,
                 name: user.record.name,
@@ -263,9 +265,9 @@ pub async fn list_spend(
                 period: period(&case),
                 enforced: gauge.cap.most.is_some(),
                 hard: gauge.cap.hard,
-                spent_cents: cents(gauge.count.spent),
-                spent_micro_usd: gauge.count.spent,
-                reserved_micro_usd: gauge.count.reserved,
+                spent_cents: cents(spent),
+                spent_micro_usd: spent,
+                reserved_micro_usd: gauge.count.reserved.saturating_add(gauge.count.over_reserved),
                 period_start: gauge.window.starts,
                 resets_at: gauge.window.ends,
             });

@@ -478,6 +478,26 @@ fn a_payment_whose_answer_was_lost_is_spent_by_the_providers_word() {
 }
 
 #[test]
+fn a_receipt_of_another_payment_says_nothing_of_the_one_in_doubt() {
+    let bench = Bench::new();
+    let provider = Provider::bound_to(&bench);
+    let invoice = buy_unanswered(&bench, &provider);
+    let kept = PAYMENTS.matching("invoice", &invoice).find().unwrap().items.remove(0);
+    let object = |payment: &str| {
+        json!({
+            "id": "pi_2", "amount_received": 1_000, "currency": "usd",
+            "metadata": { "charter_invoice": invoice, "charter_payment": payment },
+        })
+    };
+    tell(&bench, "evt_1", "payment_intent.succeeded", &object("another"));
+    let left = PAYMENTS.get(&kept.id).unwrap().unwrap();
+    assert_eq!(left.body.permit, kept.body.permit, "it is in doubt still");
+    assert_eq!(bench.balance(), 1_500);
+    let asked = &provider.payments()[0].1;
+    assert!(asked.contains(&format!("metadata%5Bcharter_payment%5D={}", kept.id)), "{asked}");
+}
+
+#[test]
 fn a_payment_that_may_have_been_made_stays_in_doubt_when_nothing_more_is_asked() {
     let bench = Bench::new();
     let provider = Provider::bound_to(&bench);

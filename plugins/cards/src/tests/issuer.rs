@@ -192,10 +192,24 @@ fn a_payment_in_parts_counts_each_part_and_one_beyond_everything_freezes() {
     bench.paid("ipi_3", None, -500);
     assert_eq!(
         (&bench.card(&card)["balance_cents"], &bench.card(&card)["status"]),
-        (&json!(0), &json!("frozen"))
+        (&json!(-100), &json!("frozen"))
     );
     bench.paid("ipi_4", None, 200);
-    assert_eq!(bench.card(&card)["balance_cents"], 200);
+    assert_eq!(bench.card(&card)["balance_cents"], 100);
+}
+
+#[test]
+fn a_payment_that_nobody_asked_about_counts_beyond_a_full_budget_and_stops_what_comes() {
+    let bench = Bench::new();
+    let card = bench.carded();
+    bench.host.budget(1_500 * DOLLAR / 100);
+    assert!(bench.ask("iauth_1", 600, "usd").is_err(), "the top-up has left five dollars");
+    bench.paid("ipi_1", None, -600);
+    assert_eq!(bench.card(&card)["balance_cents"], 400);
+    let stopped = bench.ask("iauth_2", 1, "usd").unwrap_err();
+    assert_eq!(stopped.reason_text(), Some("scope_frozen"));
+    bench.paid("ipi_2", None, -100);
+    assert_eq!(bench.card(&card)["balance_cents"], 300, "it has happened, and again");
 }
 
 #[test]

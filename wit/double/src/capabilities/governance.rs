@@ -10,8 +10,8 @@ use charter_kernel::apply::rule;
 use charter_kernel::governance::calendar::Calendar;
 use charter_kernel::governance::gauge::{Cap, Gauge, Look};
 use charter_kernel::governance::hold::{
-    self, Counted, Hold, Pay, Settler, State as Stand, Subject, meters_space, own_record_at,
-    own_spend_space, spend_space,
+    self, Counted, Hold, OverCapture, Pay, Settler, State as Stand, Subject, Word, meters_space,
+    own_record_at, own_spend_space, spend_space,
 };
 use charter_kernel::governance::leave::{self, Grounds, Person, Terms};
 use charter_kernel::governance::meter::Meter;
@@ -132,7 +132,12 @@ impl Work {
     }
 
     /// The terms of a hold.
-    fn terms(&mut self, world: &mut World, asked: &Proposal) -> Result<Terms, Failure> {
+    fn terms(
+        &mut self,
+        world: &mut World,
+        asked: &Proposal,
+        reported: bool,
+    ) -> Result<Terms, Failure> {
         let declared = world.installed.action(&asked.action)?.clone();
         let proposed = Proposed {
             amount: asked.amount,
@@ -159,7 +164,11 @@ impl Work {
             title: asked.title.clone(),
             spends: declared.spends,
             amount: asked.amount,
-            capturable: declared.capturable(asked.amount.unwrap_or(0), pay.is_some()),
+            capturable: match reported {
+                true => 0,
+                false => declared.capturable(asked.amount.unwrap_or(0), pay.is_some()),
+            },
+            reported,
             pay,
             subject: self.subject(),
             request: self.call.request.clone(),
@@ -170,8 +179,16 @@ impl Work {
     }
 
     /// Decides a proposal and takes its hold.
-    fn authorize(&mut self, world: &mut World, asked: &Proposal) -> Result<String, Failure> {
-        let terms = self.terms(world, asked)?;
+    fn authorize(
+        &mut self,
+        world: &mut World,
+        asked: &Proposal,
+        reported: bool,
+    ) -> Result<String, Failure> {
+        let terms = self.terms(world, asked, reported)?;
+        if let Some(pay) = terms.pay.as_ref().filter(|_| reported) {
+            self.of_biller(world, &pay.from)?;
+        }
         if self.story.is_dispatched {
             let told = "leave is asked for before anything leaves the host";
             return Err(Failure::undeclared(told));
@@ -180,11 +197,11 @@ impl Work {
             let told = format!("one request takes at most {PERMITS_MAX} regulated actions");
             return Err(Failure::new("payload_too_large", told));
         }
-        let worded = format!("{asked:?}");
+        let worded = format!("{asked:?} {reported}");
         if let Some(id) = self.repeat_permit(&worded) {
             return Ok(id);
         }
-        if let Some(denial) = world.denied.get(&asked.action) {
+        if let Some(denial) = world.denied.get(&asked.action).filter(|_| !reported) {
             return Err(denial.clone());
         }
         let id = world.fresh_id();
@@ -204,17 +221,23 @@ impl Work {
         let grounds =
             Grounds { policy: &world.policy, zone: &zone, subject: &terms.subject, at: terms.at };
         let decision = grounds.decide(&terms.to_asked(), &[], &BTreeSet::new());
-        let course = leave::course(&decision, false, Person::Absent).map_err(|no| {
-            let refusal = no.refusal(&decision).to_failure();
-            if no == leave::No::ApprovalRequired {
-                self.abort = Some(Abort::Refused(refusal.clone()));
+        let course = match leave::course(&decision, false, Person::Absent) {
+            // It has happened.
+            _ if terms.reported => leave::Course::Taken,
+            Ok(course) => course,
+            Err(no) => {
+                let refusal = no.refusal(&decision).to_failure();
+                if no == leave::No::ApprovalRequired {
+                    self.abort = Some(Abort::Refused(refusal.clone()));
+                }
+                return Err(refusal);
             }
-            refusal
-        })?;
+        };
         let gauges = if terms.spends { self.gauges(world, own)? } else { Vec::new() };
-        leave::Spender::of(&self.call.scope)
-            .may_spend(terms.pay.as_ref(), &gauges)
-            .map_err(|no| no.refusal(&decision).to_failure())?;
+        let spends = leave::Spender::of(&self.call.scope).may_spend(terms.pay.as_ref(), &gauges);
+        if !terms.reported {
+            spends.map_err(|no| no.refusal(&decision).to_failure())?;
+        }
         let charges = leave::charges(&gauges, terms.amount, &BTreeSet::new());
         let hold = terms.hold(decision, course, charges);
         let (guards, mut writes) = leave::prepare(&hold, &gauges);
@@ -229,6 +252,23 @@ impl Work {
             }
             Err(conflict) => Err(self.reject(conflict)),
         }
+    }
+
+    /// Counts what a provider has signed as having happened.
+    fn report(&mut self, world: &mut World, asked: &Proposal) -> Result<(), Failure> {
+        if self.call.word != Word::Provider {
+            let told = "only while a bound provider's signed word is heard is anything reported";
+            return Err(Failure::undeclared(told));
+        }
+        let amount = asked.amount.filter(|amount| (1..=AMOUNT_MAX).contains(amount));
+        let amount = amount.ok_or_else(|| {
+            let told = format!("what is reported is 1 to {AMOUNT_MAX} micro-US-dollars");
+            Failure::invalid("amount", told)
+        })?;
+        let id = self.authorize(world, asked, true)?;
+        let capture = self.permit(&id)?.hold.admit_capture(amount, Word::Provider);
+        let capture = capture.map_err(|over| over_held(amount, over))?;
+        self.wish(&id, Wish::Capture(capture))
     }
 
     /// The leave that this place of the request was given before, if it proposes the same again.
@@ -293,7 +333,8 @@ impl Work {
             ..Failure::new("state_conflict", "the permit is settled already")
         };
         if !hold.is_left() {
-            return Err(over());
+            let state = json!({ "state": hold.state.as_str() }).to_string();
+            return Err(Failure { details: Some(state), ..over() });
         }
         let busy = || Failure {
             retry_after_seconds: Some(1),
@@ -330,6 +371,15 @@ impl Work {
     }
 }
 
+fn over_held(actual: i64, over: OverCapture) -> Failure {
+    let details = json!({ "left_micro_usd": over.left, "amount_micro_usd": actual });
+    Failure {
+        reason: Some("over_held".into()),
+        details: Some(details.to_string()),
+        ..Failure::new("state_conflict", "more was to be captured than was held")
+    }
+}
+
 fn calendar(period: Period, zone: &str) -> Result<Calendar, Failure> {
     Calendar::new(period, zone).map_err(|fault| Failure::new("internal_error", fault.to_string()))
 }
@@ -340,7 +390,13 @@ fn unreadable(error: serde_json::Error) -> Failure {
 
 impl Governance for Double {
     fn authorize(&self, proposal: &Proposal) -> Answer<Permit> {
-        self.changing("governance", |world, work| Ok(Permit(work.authorize(world, proposal)?)))
+        self.changing("governance", |world, work| {
+            Ok(Permit(work.authorize(world, proposal, false)?))
+        })
+    }
+
+    fn report(&self, proposal: &Proposal) -> Answer<()> {
+        self.changing("governance", |world, work| work.report(world, proposal))
     }
 
     fn reopen(&self, permit: &str) -> Answer<Permit> {
@@ -358,17 +414,8 @@ impl Governance for Double {
                 return Err(Failure::invalid("actual", told));
             }
             let word = work.call.word;
-            let capture =
-                work.permit(permit)?.hold.admit_capture(actual, word).map_err(|over| {
-                    let details =
-                        json!({ "left_micro_usd": over.left, "amount_micro_usd": actual });
-                    Failure {
-                        reason: Some("over_held".into()),
-                        details: Some(details.to_string()),
-                        ..Failure::new("state_conflict", "more was to be captured than was held")
-                    }
-                })?;
-            work.wish(permit, Wish::Capture(capture))
+            let capture = work.permit(permit)?.hold.admit_capture(actual, word);
+            work.wish(permit, Wish::Capture(capture.map_err(|over| over_held(actual, over))?))
         })
     }
 

@@ -80,11 +80,11 @@ impl Work {
         row.and_then(|row| read(&row.body).ok()).is_some_and(|account| account.may_go_negative)
     }
 
-    fn of_biller(&self, world: &World, account: &Key) -> Result<(), Failure> {
+    pub(super) fn of_biller(&self, world: &World, account: &Key) -> Result<(), Failure> {
         if account.id != CREDIT || world.bills {
             return Ok(());
         }
-        let told = "only the primitive that bills freezes `credit`, or reads its entries";
+        let told = "only the primitive that bills freezes `credit`, reads its entries, or reports what has left it";
         Err(Failure::new("forbidden", told))
     }
 

@@ -174,6 +174,19 @@ async fn only_a_providers_signed_word_is_posted_beyond_what_was_held() {
             act(guest, &permit, &[Capture(5_000)]).await
         });
         assert_eq!(said.await.is_ok(), is_posted, "{kind:?} {signal} {payload}");
+        let call = signal_call(&bed, kind, signal, payload);
+        let id = format!("{}-0", call.request_id);
+        let said = bed.play(call, async |guest| {
+            for amount in [None, Some(0), Some(-1), Some(AMOUNT_MAX + 1)] {
+                assert!(guest.report(Proposed { amount, ..proposal(1) }).await.is_err());
+            }
+            guest.report(proposal(5_000)).await
+        });
+        assert_eq!(said.await.is_ok(), is_posted, "reported: {kind:?} {signal} {payload}");
+        let reported = hold_of(&bed, &id).await;
+        let told = reported.map(|hold| (hold.state, hold.reported, hold.actual));
+        let expected = is_posted.then_some((Stand::Captured, true, Some(5_000)));
+        assert_eq!(told, expected, "{kind:?} {signal} {payload}");
     }
 }
 

@@ -82,6 +82,17 @@ async fn a_nested_call_bears_the_outer_scope_and_no_more_time_than_it_has() {
 }
 
 #[tokio::test]
+async fn a_call_that_was_shown_a_secret_says_so_at_its_end() {
+    let bed = Bed::new().await;
+    for (operation, is_shown) in [("other.echo", false), ("other.reveal", true)] {
+        let call = bed.call(user(3));
+        let shown = call.shown.clone();
+        bed.play(call, async |guest| nest(guest, operation, None).await).await.unwrap();
+        assert_eq!(shown.is_set(), is_shown, "{operation}");
+    }
+}
+
+#[tokio::test]
 async fn a_nested_call_is_under_the_guards_of_the_outer_credential() {
     let bed = Bed::new().await;
     let key = Key::new(&Reach::deployment(), &Space::of("shop", "keys"), "k");

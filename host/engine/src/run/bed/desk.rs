@@ -68,8 +68,9 @@ impl Host for Desk {
     }
 
     fn call(&self, nested: Nested) -> BoxFuture<'_, Result<Reply, Failure>> {
+        let secret = nested.operation == "other.reveal";
         self.nested.lock().unwrap().push(nested);
-        ready(Ok(Reply { status: 200, body: "null".into() }))
+        ready(Ok(Reply { status: 200, body: "null".into(), secret }))
     }
 
     fn mutates(&self, operation: &str) -> bool {
@@ -130,6 +131,7 @@ fn hold(leave: &Leave, at: Instant) -> Hold {
         amount: proposal.amount,
         spends: Some(proposal.spends),
         capturable: Some(proposal.capturable),
+        reported: proposal.reported,
         charges: Vec::new(),
         pay: pay.map(|(from, to)| Pay { from, to, memo: proposal.title.clone() }),
         decision: Decision {

@@ -33,6 +33,7 @@ fn hold(amount: i64) -> Hold {
         amount: Some(amount),
         spends: Some(true),
         capturable: None,
+        reported: false,
         charges: vec![charge(0, amount, CAP, Counted::Money), charge(1, 1, TIMES, Counted::Times)],
         pay: Some(Pay { from: account(1), to: account(2), memo: String::new() }),
         decision: Decision {

@@ -74,6 +74,7 @@ fn terms(amount: Option<i64>, spends: bool, pays: bool) -> Terms {
         spends,
         amount,
         capturable: amount.unwrap_or(0),
+        reported: false,
         pay: pays.then(|| Pay { from: account("a"), to: account("b"), memo: String::new() }),
         subject: subject(),
         request: "r".into(),
