@@ -71,11 +71,12 @@ pub(crate) struct Query {
     sql: SqlStr,
     values: Vec<Value>,
     kept: bool,
+    long: bool,
 }
 
 /// A statement without anything bound to it yet. It stays prepared.
 pub(crate) fn query(sql: impl SqlSafeStr) -> Query {
-    Query { sql: sql.into_sql_str(), values: Vec::new(), kept: true }
+    Query { sql: sql.into_sql_str(), values: Vec::new(), kept: true, long: false }
 }
 
 impl Query {
@@ -88,6 +89,12 @@ impl Query {
     /// Of a text that will not come again: not worth keeping prepared.
     pub(crate) fn fleeting(mut self) -> Self {
         self.kept = false;
+        self
+    }
+
+    /// Known to take its time: not tried on the runtime's thread first.
+    pub(crate) fn long(mut self) -> Self {
+        self.long = true;
         self
     }
 

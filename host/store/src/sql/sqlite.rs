@@ -355,20 +355,11 @@ impl SqlitePool {
     }
 
     async fn fill(&self, query: Query, bounds: Bounds, organization: &str) -> sqlx::Result<Filled> {
-        let in_place = Bounds { patience: IN_PLACE_BYTES, ..bounds };
-        let filled = {
-            let Ok(_turn) = self.0.turns.acquire().await else {
-                return Err(sqlx::Error::PoolClosed);
-            };
-            let idle = lock(&self.0.idle).pop();
-            let open = || (self.0.open)()?.bound_values(IN_PLACE_BYTES);
-            let connection = idle.map_or_else(open, Ok)?;
-            let filled = connection.fill_within(&query, in_place, IN_PLACE);
-            self.put_back(&self.0.idle, connection);
-            filled
-        };
-        if !filled.as_ref().is_err_and(is_given_up) {
-            return filled;
+        if !query.long {
+            let filled = self.fill_in_place(&query, bounds).await;
+            if !filled.as_ref().is_err_and(is_given_up) {
+                return filled;
+            }
         }
         let seat = self.seat(organization).await?;
         if self.0.turns.is_closed() {
@@ -380,6 +371,19 @@ impl SqlitePool {
         let thread = reader.0.clone();
         let _ = thread.send(LongRead { query, bounds, seat, tell, reader });
         at_work::wait(told).await.unwrap_or(Err(sqlx::Error::WorkerCrashed))
+    }
+
+    async fn fill_in_place(&self, query: &Query, bounds: Bounds) -> sqlx::Result<Filled> {
+        let Ok(_turn) = self.0.turns.acquire().await else {
+            return Err(sqlx::Error::PoolClosed);
+        };
+        let idle = lock(&self.0.idle).pop();
+        let open = || (self.0.open)()?.bound_values(IN_PLACE_BYTES);
+        let connection = idle.map_or_else(open, Ok)?;
+        let in_place = Bounds { patience: IN_PLACE_BYTES, ..bounds };
+        let filled = connection.fill_within(query, in_place, IN_PLACE);
+        self.put_back(&self.0.idle, connection);
+        filled
     }
 
     /// A place for a long read. The host has one of its own beside its share.

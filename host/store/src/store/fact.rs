@@ -15,6 +15,8 @@ use crate::query::{PAGE_ROWS_MAX, SequencedFact};
 use crate::sql::{Row, query};
 use crate::wake::Changed;
 
+/// Audit rows that are read in place at most.
+const IN_PLACE_ROWS: u32 = 200;
 /// How long facts may stay without a number before who waits for it gives up.
 const UNNUMBERED_MAX: Duration = Duration::from_secs(5);
 /// Between looks at them, should nobody tell.
@@ -66,6 +68,9 @@ impl Store {
     ) -> Result<Vec<SequencedFact>, ReadError> {
         let query = query(sql).bind(organization.to_owned()).bind(kind_name(kind)).bind(bound);
         let query = query.bind(i64::from(limit.min(PAGE_ROWS_MAX)));
+        // A checkpoint asks for as many as there are; whoever follows events, for as many as fit.
+        let is_long = kind == FactKind::Audit && limit > IN_PLACE_ROWS;
+        let query = if is_long { query.long() } else { query };
         let rows = reading(query.fetch_page(self.readers_for(organization))).await?.rows;
         let fact = |row: &Row| -> sqlx::Result<SequencedFact> {
             let (id, at, organization) =
