@@ -1,6 +1,7 @@
 //! The people of an organization: invitations, roles, and the last owner.
 
 use charter_tests::tenant::{PASSWORD, Tenant, id, unique};
+use charter_tests::world::Builder;
 use charter_tests::{Client, World, on_both};
 use serde_json::json;
 
@@ -11,7 +12,7 @@ pub fn join(world: &World, tenant: &Tenant, by: &Client, role: &str) -> (Client,
     join_as(world, tenant, by, role, &format!("{}@example.com", unique(role)))
 }
 
-fn join_as(
+pub fn join_as(
     world: &World,
     tenant: &Tenant,
     by: &Client,
@@ -250,5 +251,32 @@ on_both! {
         owner.post(&thawed, &json!({})).expect(200);
         owner.patch(&card, &raised).expect(200);
         owner.patch("/v1/organization", &json!({"loosening": "key"})).expect(200);
+    }
+}
+
+on_both! {
+    fn however_many_invitations_there_are_a_demotion_ends_all_for_good(world: Builder::new().bare()) {
+        let tenant = world.register();
+        let (owner, _) = browser(world, &tenant.email, PASSWORD);
+        let (admin, account) = join(world, &tenant, &owner, "admin");
+        let offer = || {
+            let email = format!("{}@example.com", unique("accomplice"));
+            let body = json!({"email": email, "role": "developer"});
+            admin.post("/v1/organization/members", &body).expect(201)["invitation"].clone()
+        };
+        let accept = |token| world.anonymous().post("/v1/auth/invitations/accept", &json!({"token": token, "password": PASSWORD}));
+        // More than go with the commit.
+        let offered: Vec<_> = (0..210).map(|_| offer()).collect();
+        let path = format!("/v1/organization/members/{account}");
+        let demoted = owner.patch(&path, &json!({"role": "developer"})).expect(200);
+        assert_eq!(demoted["invitations"].as_array().unwrap().len(), 200);
+        accept(&offered[209]["accept_token"]).expect_error(401, "unauthorized");
+        owner.patch(&path, &json!({"role": "admin"})).expect(200);
+        for invitation in [&offered[0], &offered[200], &offered[209]] {
+            accept(&invitation["accept_token"]).expect_error(401, "unauthorized");
+        }
+        let listed = owner.get("/v1/organization/invitations?limit=200").expect(200);
+        assert_eq!(listed["invitations"], json!([]));
+        accept(&offer()["accept_token"]).expect(201);
     }
 }

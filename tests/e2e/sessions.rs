@@ -1,12 +1,15 @@
 //! People's addresses, passwords and sessions: what a mailed link proves, and what ends with what.
 
+use charter_tests::patience::until;
 use charter_tests::relay::Relay;
 use charter_tests::tenant::{PASSWORD, unique};
-use charter_tests::{Client, Tenant, World, on_both};
+use charter_tests::world::Builder;
+use charter_tests::{Answer, Client, Tenant, World, on_both};
 use serde_json::{Value, json};
 
 use crate::accounts::browser;
 use crate::mail::{bind, builder, is_plain_page, parts, send};
+use crate::members::join_as;
 
 const NEW: &str = "an entirely different password";
 
@@ -109,10 +112,30 @@ on_both! {
         assert!(kept.ends_with("@unproved.invalid"), "{kept}");
         assert_eq!(login(world, &kept, PASSWORD), 200);
         let rows = || key.get("/v1/logs?action=account.lose_address").expect(200)["logs"].as_array().unwrap().clone();
-        charter_tests::patience::until("the row is numbered", || rows().len() == 1);
+        until("the row is numbered", || rows().len() == 1);
         // A proved address is nobody else's, whatever they have.
         register(&email, &proof).expect_error(404, "not_found");
         world.operator().post("/v1/auth/register", &json!({"email": email, "password": PASSWORD})).expect_error(409, "duplicate_record");
+    }
+
+    fn a_proof_and_a_new_password_are_rows_of_each_organization_of_the_account(world: builder()) {
+        let relay = Relay::start();
+        bind(world, &relay);
+        let (first, second) = (world.register(), world.register());
+        join_as(world, &second, &browser(world, &second.email, PASSWORD).0, "developer", &first.email);
+        ask(world, "/v1/auth/proof", &first.email);
+        let proof = token(&relay, &first.email, 1);
+        world.anonymous().post("/v1/auth/proof/confirm", &json!({"token": proof})).expect(200);
+        ask(world, "/v1/auth/password/forgotten", &first.email);
+        let reset = json!({"token": token(&relay, &first.email, 2), "password": NEW});
+        world.anonymous().post("/v1/auth/password/reset", &reset).expect(200);
+        for action in ["auth.confirm", "auth.reset"] {
+            for tenant in [&first, &second] {
+                let rows = || tenant.client.get(&format!("/v1/logs?action={action}")).expect(200)["logs"].clone();
+                until("the row is numbered", || rows().as_array().is_some_and(|rows| rows.len() == 1));
+                assert_eq!(rows()[0]["actor"]["type"], "account", "{action}");
+            }
+        }
     }
 
     fn an_invitation_that_was_mailed_reaches_whom_it_is_for(world: builder()) {
@@ -209,6 +232,47 @@ on_both! {
         assert_eq!(listed(&own.0).len(), 1);
         assert!(is_signed_in(&elsewhere));
         keys_have_no_sessions(&tenant);
+    }
+
+    fn sessions_that_move_without_end_keep_nobody_from_ending_them(world: Builder::new().bare()) {
+        let (tenant, other) = (world.register(), world.register());
+        let email = address("mover");
+        join_as(world, &other, &other.client, "developer", &email);
+        let (own, account) = join_as(world, &tenant, &tenant.client, "developer", &email);
+        let companies = [&tenant.organization, &other.organization];
+        let movers = || [(); 4].map(|()| browser(world, &email, PASSWORD).0);
+        // Each moves until it is over, or the bound of the test.
+        let move_on = |mover: &Client| {
+            for company in companies.iter().cycle().take(2_000) {
+                let moved = mover.post("/v1/auth/session/switch-company", &json!({"company_id": company}));
+                if !matches!(moved.status, 200 | 503) {
+                    return moved.status;
+                }
+            }
+            200
+        };
+        let ended_by = |act: &dyn Fn() -> Answer, movers: &[Client; 4]| {
+            std::thread::scope(|scope| {
+                let moving: Vec<_> = movers.iter().map(|mover| scope.spawn(|| move_on(mover))).collect();
+                let done = act();
+                (done, moving.into_iter().map(|mover| mover.join().unwrap()).collect::<Vec<_>>())
+            })
+        };
+        let moving = movers();
+        let (done, over) = ended_by(&|| own.delete("/v1/auth/sessions"), &moving);
+        done.expect(200);
+        assert_eq!(over, [401; 4]);
+        assert!(is_signed_in(&own) && !moving.iter().any(is_signed_in));
+        assert_eq!(own.get("/v1/auth/sessions").expect(200)["sessions"].as_array().unwrap().len(), 1);
+        let moving = movers();
+        let removal = || tenant.client.delete(&format!("/v1/organization/members/{account}"));
+        let (done, _) = ended_by(&removal, &moving);
+        done.expect(200);
+        let back = json!({"company_id": tenant.organization});
+        for mover in &moving {
+            let refused = mover.post("/v1/auth/session/switch-company", &back).status;
+            assert!(matches!(refused, 401 | 403), "{refused}");
+        }
     }
 }
 

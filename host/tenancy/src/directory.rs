@@ -614,12 +614,14 @@ impl Directory {
             return Ok(None);
         }
         let account = self.record::<Account>(Account::address(&session.account)).await?;
-        if account.is_none_or(|account| account.password_version != session.password_version) {
+        if !account.is_some_and(|account| account.admits(&session)) {
             return Ok(None);
         }
         let address = Member::address(&session.organization, &session.account);
-        let membership = self.load(address, |member: Member, row| Membership::of(&member, row));
-        let Some(membership) = membership.await? else { return Ok(None) };
+        let decode = |member: Member, row: &Row| {
+            session.is_of(&member).then(|| Membership::of(&member, row))
+        };
+        let Some(membership) = self.load(address, decode).await?.flatten() else { return Ok(None) };
         Ok(Some(SessionRecord {
             id: session.id,
             account: session.account,

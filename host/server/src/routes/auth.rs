@@ -44,7 +44,7 @@ use crate::app::App;
 use crate::bounds::strangers;
 use crate::config::Registration;
 use crate::pipeline::audit::{CHANGES_MAX, Decision, Subject};
-use crate::pipeline::identify::bearer;
+use crate::pipeline::identify::{bearer, refuse_other_sites};
 use crate::request::HostRequest;
 use crate::route::{Head, HostRoute};
 use crate::serve::{Accepted, Answer, Body, Created};
@@ -61,7 +61,7 @@ pub fn routes() -> Vec<HostRoute> {
         HostRoute::post(Class::Open, "auth.login", "/auth/login", handler!(login))
             .open()
             .summary("Sign in with e-mail and password")
-            .refuses(&[Code::Unauthorized, Code::RateLimited]),
+            .refuses(&[Code::Unauthorized, Code::Forbidden, Code::RateLimited]),
         HostRoute::post(Class::Open, "auth.link", "/auth/link", handler!(mail_sign_in_link))
             .open()
             .summary("Mail a one-time sign-in link")
@@ -283,6 +283,8 @@ async fn create_organization(
         email: founder.email.clone(),
         password_hash: founder.password_hash,
         password_version: 0,
+        sessions_version: 0,
+        session_kept: None,
         organizations: vec![organization_id.clone()],
         email_verified_at: founder.proved.then_some(now),
         created_at: now,
@@ -310,6 +312,7 @@ async fn create_organization(
         role: Role::Owner,
         created_at: now,
         decides_since: None,
+        offers_since: Vec::new(),
     };
     let (key, secret) = first_key(organization_id, &account_id, now)?;
     stored::insert(txn, &account, "email").await?;
@@ -424,13 +427,14 @@ pub struct LoggedIn {
 /// Signs a person in.
 ///
 /// # Errors
-/// 401 for a wrong address or password alike, 429 after too many.
+/// 401 for a wrong address or password alike, 403 for a page of another site, 429 after too many.
 pub async fn login(
     app: &App,
     request: &HostRequest,
     txn: &mut Txn,
     Body(body): Body<Login>,
 ) -> Result<Answer<LoggedIn>, Refusal> {
+    refuse_other_sites(app, &request.headers)?;
     let account = authenticate(app, request, &body.email, body.password.0)
         .await?
         .ok_or_else(wrong_credentials)?;
@@ -474,8 +478,7 @@ pub async fn sign_in(
     let id = SessionId::new(request.now, stored::random()?);
     let lifetime_ms = i64::from(app.config.auth.session_hours) * 3_600_000;
     let session =
-        sessions::open(txn, id, &token, account, &member.organization, request.now, lifetime_ms)
-            .await?;
+        sessions::open(txn, id, &token, account, &member, request.now, lifetime_ms).await?;
     let cookie = sessions::cookie(
         token.reveal(),
         lifetime_ms,

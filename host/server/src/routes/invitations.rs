@@ -46,8 +46,8 @@ use crate::{ahead, handler};
 
 /// The path that a mailed invitation leads to.
 pub const PATH: &str = "/invitation";
-/// How many invitations go with the commit that ends their inviter. Any beyond lead nowhere, and
-/// are removed at their end.
+/// How many invitations go with the commit that ends or demotes their inviter. Any beyond lead
+/// nowhere for good, and are removed at their end.
 const ENDED_MAX: u32 = 200;
 
 /// The rows of invitations.
@@ -263,7 +263,7 @@ async fn remove(txn: &mut Txn, invitation: &Invitation) -> Result<(), Refusal> {
     stored::remove(txn, invitation).await
 }
 
-/// Whether whoever offered the invitation could offer it still: the member or the key is there,
+/// Whether whoever offered the invitation could offer it ever since: the member or the key is there,
 /// with all keys that it descends from, and has the role for it. Every read is validated at the
 /// commit.
 ///
@@ -279,10 +279,8 @@ async fn standing(txn: &mut Txn, invitation: &Invitation, now: Instant) -> Resul
             let Some(account) = AccountId::parse(id) else { return Ok(false) };
             let member =
                 stored::get::<Member>(txn, &Member::address(organization, &account)).await?;
-            // Somebody who left and came back begins anew.
             Ok(member.is_some_and(|member| {
-                member.record.role.invites(invitation.role)
-                    && member.record.created_at <= invitation.created_at
+                member.record.offers_since(invitation.role, invitation.created_at)
             }))
         }
         "key" => key_standing(txn, invitation, id, now).await,
@@ -522,6 +520,7 @@ pub async fn accept(
         role: invitation.role,
         created_at: request.now,
         decides_since: None,
+        offers_since: Vec::new(),
     };
     stored::insert(txn, &member, "token").await?;
     remove(txn, &invitation).await?;
@@ -594,6 +593,8 @@ async fn make_account(
         email: invitation.email.clone(),
         password_hash,
         password_version: 0,
+        sessions_version: 0,
+        session_kept: None,
         organizations: vec![invitation.organization.clone()],
         email_verified_at,
         created_at: request.now,

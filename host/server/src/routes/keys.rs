@@ -11,12 +11,13 @@ use charter_kernel::refusal::{Code, Refusal};
 use charter_kernel::role::Role;
 use charter_kernel::time::Instant;
 use charter_kernel::unit::Reach;
-use charter_store::Txn;
+use charter_store::{Query, Txn};
 use charter_tenancy::directory::{KeyRecord, ProjectRecord};
 use charter_tenancy::identity::Identity;
 use charter_tenancy::place::Place;
+use charter_tenancy::records::Record as _;
 use charter_tenancy::records::erasure::Erasure;
-use charter_tenancy::records::key::{ANCESTOR, ANCESTORS_MAX, ApiKey};
+use charter_tenancy::records::key::{ANCESTORS_MAX, ApiKey};
 use charter_tenancy::records::name as names;
 use charter_tenancy::records::project::Mode;
 use charter_tenancy::records::user::User;
@@ -37,12 +38,12 @@ use crate::request::HostRequest;
 use crate::route::HostRoute;
 use crate::serve::{Answer, Body, Created};
 
-/// How many keys one unit removes; a key with more descendants is removed last, after units for
-/// them.
-const DESCENDANTS_A_UNIT: u32 = 400;
-/// How many such units one revocation commits. Keys left over are dead all the same, not listed,
-/// and left to the workers.
-const UNITS_MAX: usize = 100;
+/// How many keys go with the commit that ends what they are pinned to. Any beyond are dead all the
+/// same, and left to the workers.
+const PINNED_ENDED_MAX: u32 = 400;
+/// Keys of one user that its own keys can make: the others are the organization's. Requests of the
+/// same moment make a few more.
+const PINNED_MAX: u64 = 100;
 
 /// The rows of API keys.
 pub fn routes() -> Vec<HostRoute> {
@@ -198,6 +199,7 @@ pub async fn create_key(
     check(&mut faults, "expires_at", end_fault);
     refuse_faults(faults)?;
     let maker = Maker::of(&request.identity)?;
+    has_room(txn, place).await?;
     let role = maker.role(body.role.0.map(Role::from))?;
     let expires_at = maker.end(wanted_end.flatten())?;
     let ancestors = maker.ancestors()?;
@@ -246,7 +248,6 @@ fn log_of(key: &ApiKey) -> AuditLog {
 /// # Errors
 /// When the store cannot be asked.
 pub async fn insert(txn: &mut Txn, key: &ApiKey) -> Result<(), Refusal> {
-    use charter_tenancy::records::Record as _;
     stored::insert(txn, key, "name").await?;
     // 256 random bits are nobody else's.
     txn.claim(&ApiKey::claim(&key.digest), &key.key()).await.map_err(stored::reading)?;
@@ -258,7 +259,6 @@ pub async fn insert(txn: &mut Txn, key: &ApiKey) -> Result<(), Refusal> {
 /// # Errors
 /// When the store cannot be asked.
 pub async fn remove(txn: &mut Txn, key: &ApiKey) -> Result<(), Refusal> {
-    use charter_tenancy::records::Record as _;
     txn.unclaim(&ApiKey::claim(&key.digest), &key.key());
     stored::remove(txn, key).await
 }
@@ -321,6 +321,22 @@ impl<'a> Maker<'a> {
 
 fn wider(param: &str, message: String) -> Refusal {
     Refusal::forbidden("key_wider_than_maker", message).param(param)
+}
+
+/// Whether a key that is pinned to a user may make another.
+///
+/// # Errors
+/// 409 where the user has as many as its own keys can make.
+async fn has_room(txn: &mut Txn, place: &Place) -> Result<(), Refusal> {
+    let Some(user) = place.scope().principal().user.as_ref() else { return Ok(()) };
+    let reach = Reach::organization(place.organization().id.as_str());
+    let of_user = Query::all(&reach, &ApiKey::space()).equal("user_id", user.as_str()).relax();
+    if txn.count(&of_user).await.map_err(stored::reading)? < PINNED_MAX {
+        return Ok(());
+    }
+    let told = "The key's user has as many keys as its own keys can make.";
+    Err(Refusal::state_conflict("too_many_keys", told)
+        .hint("Revoke some, or make it with a key without pins."))
 }
 
 /// The project that the new key is pinned to: the maker's own pin at least.
@@ -450,47 +466,19 @@ pub async fn revoke_key(
             "Only an owner or admin revokes keys that others made, or whose role is higher than one's own.",
         ));
     }
-    let revoked = remove_with_descendants(txn, &key).await?;
-    // A key that it makes until this is committed is not among them.
+    // Everything that descends from it is dead with this commit, however much that is; the workers
+    // remove the rows.
+    remove(txn, &key).await?;
     lifecycle::note(txn, &Erasure::of_key(&key, request.now)).await?;
     let ended = invitations::end_of(txn, &key.organization, key.id.as_str(), None).await?;
-    let note = json!({"before": Key::of(&key), "revoked": revoked, "invitations": ended});
+    let note = json!({"before": Key::of(&key), "invitations": ended});
     let answer = RevokedKey { gone: Deleted::of(key.id.as_str()), invitations: ended };
     Ok(Answer::of(&answer).about("key", key.id.to_string()).with_log(log_of(&key)).noting(note))
 }
 
-/// Removes a key and the keys that it made; answers how many went. The key itself goes in the
-/// caller's commit, and with it everything that descends from it stops to count at once.
-///
-/// # Errors
-/// When the store cannot be asked.
-pub async fn remove_with_descendants(txn: &mut Txn, key: &ApiKey) -> Result<usize, Refusal> {
-    let reach = Reach::organization(key.organization.as_str());
-    let mut gone = 1;
-    for _ in 0..UNITS_MAX {
-        let (made, more) = stored::list::<ApiKey>(
-            txn,
-            &reach,
-            &[(ANCESTOR, key.id.as_str())],
-            DESCENDANTS_A_UNIT,
-            0,
-        )
-        .await?;
-        gone += made.len();
-        for descendant in &made {
-            remove(txn, &descendant.record).await?;
-        }
-        if !more {
-            break;
-        }
-        txn.checkpoint().await.map_err(stored::committing)?;
-    }
-    remove(txn, key).await?;
-    Ok(gone)
-}
-
 /// Removes the keys that are pinned to what goes away: `("user_id", id)` or `("project_id", id)`.
-/// One that is made until the caller's commit goes with what else is erased after it.
+/// More of them, and one that is made until the caller's commit, go with what else is erased after
+/// it.
 ///
 /// # Errors
 /// When the store cannot be asked.
@@ -500,16 +488,9 @@ pub async fn remove_pinned(
     pin: (&str, &str),
 ) -> Result<(), Refusal> {
     let reach = Reach::organization(organization.as_str());
-    for _ in 0..UNITS_MAX {
-        let (pinned, more) =
-            stored::list::<ApiKey>(txn, &reach, &[pin], DESCENDANTS_A_UNIT, 0).await?;
-        for key in &pinned {
-            remove(txn, &key.record).await?;
-        }
-        if !more {
-            break;
-        }
-        txn.checkpoint().await.map_err(stored::committing)?;
+    let (pinned, _) = stored::list::<ApiKey>(txn, &reach, &[pin], PINNED_ENDED_MAX, 0).await?;
+    for key in &pinned {
+        remove(txn, &key.record).await?;
     }
     Ok(())
 }

@@ -11,7 +11,6 @@ use charter_tenancy::directory::password;
 use charter_tenancy::records::account::Account;
 use charter_tenancy::records::link::Purpose;
 use charter_tenancy::records::mail::About;
-use charter_tenancy::records::session::Session;
 use charter_tenancy::stored;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -91,12 +90,8 @@ pub async fn change_password(
         .ok_or_else(|| {
             Refusal::forbidden("password_wrong", "The password is wrong.").param("password")
         })?;
+    let ended = sessions::end_all(txn, &mut account, Some(&session.id), request.now).await?;
     set(app, request, txn, &mut account, body.new_password.0).await?;
-    let own = stored::get::<Session>(txn, &Session::address(&session.digest)).await?;
-    let own = own.ok_or_else(sessions::person_gone)?.record;
-    let own = Session { password_version: account.password_version, ..own };
-    stored::replace(txn, &own, "id").await?;
-    let ended = sessions::end_all(txn, &account.id, Some(&session.digest)).await?;
     Ok(Answer::of(&EndedSessions { sessions_ended: ended })
         .about("account", account.id.to_string())
         .noting(json!({"sessions_ended": ended})))
@@ -188,8 +183,8 @@ pub async fn reset(
     check_new("password", &password, &account.email)?;
     stored::remove(txn, &link).await?;
     addresses::verify(txn, &mut account, request.now).await?;
+    let ended = sessions::end_all(txn, &mut account, None, request.now).await?;
     set(app, request, txn, &mut account, password).await?;
-    let ended = sessions::end_all(txn, &account.id, None).await?;
     addresses::audit_for(txn, request, "auth.reset", &account)?;
     Ok((account, ended))
 }

@@ -1,16 +1,19 @@
 //! A person's session: reading it, ending it, and moving it to another of the person's
 //! organizations.
 
+use std::collections::BTreeSet;
+
 use charter_adapters::public;
 use charter_kernel::authority::Class;
 use charter_kernel::id::{AccountId, OrganizationId, SessionId};
 use charter_kernel::refusal::{Code, Refusal};
 use charter_kernel::role::Role;
 use charter_kernel::time::Instant;
-use charter_kernel::unit::Reach;
+use charter_kernel::unit::{Reach, Write};
 use charter_store::Txn;
 use charter_tenancy::directory::{SessionRecord, csrf_token};
 use charter_tenancy::identity::Identity;
+use charter_tenancy::records::Record as _;
 use charter_tenancy::records::account::Account;
 use charter_tenancy::records::member::Member;
 use charter_tenancy::records::organization::Organization;
@@ -34,8 +37,11 @@ pub const COOKIE: &str = "service_session";
 /// How many sessions one account has; the oldest end when there are more. Sign-ins at the same
 /// moment make a few more, until the next one.
 const SESSIONS_MAX: u32 = 50;
+/// How many rows of one account are looked at. Any beyond end with the others all the same: their
+/// account or their membership says so.
+const HELD_MAX: usize = 1_000;
 
-/// Opens a session, and ends those of the account that have expired or are too many.
+/// Opens a session, and ends those of the account that are over or too many.
 ///
 /// # Errors
 /// When the store cannot be asked.
@@ -44,23 +50,24 @@ pub async fn open(
     id: SessionId,
     token: &Plain,
     account: &Account,
-    organization: &OrganizationId,
+    member: &Member,
     now: Instant,
     lifetime_ms: i64,
 ) -> Result<Session, Refusal> {
+    let is_over = |held: &Session| held.expires_at <= now || account.has_ended(held);
     let held = list_held(txn, &account.id).await?.into_iter();
-    let (expired, mut live): (Vec<_>, Vec<_>) = held.partition(|held| held.expires_at <= now);
+    let (over, mut live): (Vec<_>, Vec<_>) = held.partition(is_over);
     live.sort_by_key(|held| held.created_at);
     let more = (live.len() + 1).saturating_sub(SESSIONS_MAX as usize);
-    for held in expired.iter().chain(live.iter().take(more)) {
-        stored::remove(txn, held).await?;
-    }
+    over.iter().chain(live.iter().take(more)).for_each(|held| remove(txn, &held.digest));
     let session = Session {
         id,
         digest: token.digest().hex(),
         account: account.id.clone(),
-        organization: organization.clone(),
+        organization: member.organization.clone(),
         password_version: account.password_version,
+        sessions_version: account.sessions_version,
+        member_since: Some(member.created_at),
         created_at: now,
         expires_at: now.plus_ms(lifetime_ms),
     };
@@ -180,8 +187,7 @@ async fn describe(
     selected: &OrganizationId,
     role: Role,
 ) -> Result<SessionAnswer, Refusal> {
-    let account = stored::get::<Account>(txn, &Account::address(&session.account)).await?;
-    let account = account.ok_or_else(person_gone)?.record;
+    let account = account_of(txn, session).await?;
     let mut organizations = Vec::new();
     for id in &account.organizations {
         if let Some(organization) =
@@ -254,28 +260,57 @@ pub async fn end_session(
     txn: &mut Txn,
 ) -> Result<Answer<SignedOut>, Refusal> {
     let session = of(request)?;
-    if let Some(found) = stored::get::<Session>(txn, &Session::address(&session.digest)).await? {
-        stored::remove(txn, &found.record).await?;
-    }
+    remove(txn, &session.digest);
     let cleared = cookie("", 0, public::is_secure(&app.adapters, request.tls));
     Ok(Answer::of(&SignedOut { ok: Yes })
         .header(http::header::SET_COOKIE, &cleared)
         .about("session", session.id.to_string()))
 }
 
-/// All sessions of an account, also where they are more than `SESSIONS_MAX`.
+/// Removes a session's row unread: a request that moves the session meanwhile keeps it from nothing.
+fn remove(txn: &mut Txn, digest: &str) {
+    txn.write(Write::Remove { key: Session::address(digest), expected: None });
+}
+
+/// The rows of sessions of an account, also where they are more than `SESSIONS_MAX`.
 async fn list_held(txn: &mut Txn, account: &AccountId) -> Result<Vec<Session>, Refusal> {
     let of = [("account", account.as_str())];
     let mut held = Vec::new();
-    loop {
+    while held.len() < HELD_MAX {
         let offset = u32::try_from(held.len()).unwrap_or(u32::MAX);
         let (page, more) =
             stored::list::<Session>(txn, &Reach::deployment(), &of, SESSIONS_MAX, offset).await?;
         held.extend(page.into_iter().map(|held| held.record));
         if !more {
-            return Ok(held);
+            break;
         }
     }
+    Ok(held)
+}
+
+/// Those of its sessions that count. Nothing of it is validated at the commit.
+async fn list_live(
+    txn: &mut Txn,
+    account: &Account,
+    now: Instant,
+) -> Result<Vec<Session>, Refusal> {
+    let mut held = list_held(txn, &account.id).await?;
+    held.retain(|held| now < held.expires_at && account.admits(held));
+    let selected: BTreeSet<_> = held.iter().map(|held| held.organization.clone()).collect();
+    let mut members = Vec::new();
+    for organization in &selected {
+        let address = Member::address(organization, &account.id);
+        let row = txn.get_relaxed(&address).await.map_err(stored::reading)?;
+        let member = row.map(|row| Member::read(&row)).transpose();
+        members.extend(member.map_err(stored::unreadable)?);
+    }
+    held.retain(|held| members.iter().any(|member| held.is_of(member)));
+    Ok(held)
+}
+
+async fn account_of(txn: &mut Txn, session: &SessionRecord) -> Result<Account, Refusal> {
+    let found = stored::get::<Account>(txn, &Account::address(&session.account)).await?;
+    Ok(found.ok_or_else(person_gone)?.record)
 }
 
 /// The sessions of the person, oldest first.
@@ -288,12 +323,12 @@ pub async fn list_sessions(
     txn: &mut Txn,
 ) -> Result<Answer<SessionList>, Refusal> {
     let session = of(request)?;
-    let held = list_held(txn, &session.account).await?;
-    let live = held.iter().filter(|held| request.now < held.expires_at);
-    let sessions = live.map(|held| OwnSession {
-        id: held.id.clone(),
-        organization_id: held.organization.clone(),
+    let account = account_of(txn, session).await?;
+    let live = list_live(txn, &account, request.now).await?;
+    let sessions = live.into_iter().map(|held| OwnSession {
+        organization_id: held.organization,
         current: held.id == session.id,
+        id: held.id,
         created_at: held.created_at,
         expires_at: held.expires_at,
     });
@@ -310,10 +345,11 @@ pub async fn revoke_session(
     txn: &mut Txn,
 ) -> Result<Answer<Deleted>, Refusal> {
     let session = of(request)?;
-    let held = list_held(txn, &session.account).await?;
-    let found = held.into_iter().find(|held| held.id.as_str() == request.parameter("id"));
+    let account = account_of(txn, session).await?;
+    let mut live = list_live(txn, &account, request.now).await?.into_iter();
+    let found = live.find(|held| held.id.as_str() == request.parameter("id"));
     let found = found.ok_or_else(Refusal::not_found)?;
-    stored::remove(txn, &found).await?;
+    remove(txn, &found.digest);
     let answer = Deleted::of(found.id.as_str());
     Ok(Answer::of(&answer).about("session", found.id.to_string()))
 }
@@ -328,34 +364,37 @@ pub async fn revoke_other_sessions(
     txn: &mut Txn,
 ) -> Result<Answer<EndedSessions>, Refusal> {
     let session = of(request)?;
-    let ended = end_all(txn, &session.account, Some(&session.digest)).await?;
+    let mut account = account_of(txn, session).await?;
+    let ended = end_all(txn, &mut account, Some(&session.id), request.now).await?;
+    stored::replace(txn, &account, "email").await?;
     Ok(Answer::of(&EndedSessions { sessions_ended: ended })
         .about("account", session.account.to_string())
         .noting(json!({"sessions_ended": ended})))
 }
 
-/// Ends the sessions of an account in the caller's commit, but the one of this digest; answers how
-/// many there were.
+/// Ends the sessions of an account, but this one, with the commit in which the caller writes the
+/// account; answers how many there were. The account's word ends them all: the rows go unread, so
+/// that no request of theirs delays it, and any that is not found goes at the next sign-in.
 ///
 /// # Errors
 /// When the store cannot be asked.
 pub async fn end_all(
     txn: &mut Txn,
-    account: &AccountId,
-    but: Option<&str>,
+    account: &mut Account,
+    but: Option<&SessionId>,
+    now: Instant,
 ) -> Result<usize, Refusal> {
-    let mut ended = 0;
-    for session in list_held(txn, account).await? {
-        if but != Some(session.digest.as_str()) {
-            stored::remove(txn, &session).await?;
-            ended += 1;
-        }
+    let others = |held: &Session| but != Some(&held.id);
+    let ended = list_live(txn, account, now).await?.into_iter().filter(others).count();
+    for held in list_held(txn, &account.id).await?.into_iter().filter(others) {
+        remove(txn, &held.digest);
     }
+    account.end_sessions(but);
     Ok(ended)
 }
 
-/// Ends an account's sessions of an organization in the caller's commit: who is invited anew signs
-/// in anew.
+/// Removes the rows of an account's sessions of an organization. They end with the membership: who
+/// is invited anew has another one, and signs in anew.
 ///
 /// # Errors
 /// When the store cannot be asked.
@@ -365,9 +404,8 @@ pub async fn end_of(
     organization: &OrganizationId,
 ) -> Result<(), Refusal> {
     let held = list_held(txn, account).await?.into_iter();
-    for session in held.filter(|session| session.organization == *organization) {
-        stored::remove(txn, &session).await?;
-    }
+    held.filter(|held| held.organization == *organization)
+        .for_each(|held| remove(txn, &held.digest));
     Ok(())
 }
 
@@ -400,6 +438,7 @@ pub async fn switch_company(
         .await?
         .ok_or_else(person_gone)?;
     let before = std::mem::replace(&mut held.record.organization, target.clone());
+    held.record.member_since = Some(member.record.created_at);
     stored::replace(txn, &held.record, "company_id").await?;
     let answer = describe(txn, session, &target, member.record.role).await?;
     let note = json!({"before": {"organization_id": before}, "after": {"organization_id": target}});

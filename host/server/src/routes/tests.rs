@@ -33,7 +33,9 @@ use crate::request::HostRequest;
 use crate::serve::BoundHandler;
 
 mod asked;
+mod descendants;
 mod leftovers;
+mod moved;
 mod ruled;
 mod sparse;
 mod statements;
@@ -132,6 +134,11 @@ impl Bed {
             .record
     }
 
+    async fn account(&self, id: &AccountId) -> Account {
+        let mut txn = self.app().store.begin("");
+        stored::get::<Account>(&mut txn, &Account::address(id)).await.unwrap().unwrap().record
+    }
+
     /// A key that descends from these.
     async fn put_key(&self, n: u8, ancestors: Vec<KeyId>) -> ApiKey {
         let key = ApiKey {
@@ -147,6 +154,17 @@ impl Bed {
         key
     }
 
+    /// Waits until the workers have removed a key's row.
+    async fn sees_gone(&self, key: &ApiKey) {
+        let gone = async {
+            while self.app().store.get(&key.key()).await.unwrap().is_some() {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        };
+        let gone = tokio::time::timeout(Duration::from_secs(60), gone).await;
+        assert!(gone.is_ok(), "the workers remove it");
+    }
+
     /// A member with this role since this moment.
     async fn put_member(&self, n: u8, role: Role, since: Instant) -> AccountId {
         let account = AccountId::new(NOW, [n; 10]);
@@ -156,6 +174,8 @@ impl Bed {
             email: email.clone(),
             password_hash: String::new(),
             password_version: 0,
+            sessions_version: 0,
+            session_kept: None,
             organizations: vec![organization.clone()],
             email_verified_at: Some(since),
             created_at: since,
@@ -167,6 +187,7 @@ impl Bed {
             role,
             created_at: since,
             decides_since: None,
+            offers_since: Vec::new(),
         };
         let mut txn = self.app().store.begin(self.organization.as_str());
         stored::insert(&mut txn, &person, "email").await.unwrap();
@@ -238,6 +259,14 @@ fn anonymous(body: Value) -> HostRequest {
         bytes: bytes::Bytes::new(),
         headers: http::HeaderMap::new(),
     }
+}
+
+/// Runs a handler, and leaves the commit to the caller.
+async fn begun(app: &App, request: &HostRequest, handler: BoundHandler) -> charter_store::Txn {
+    let organization = request.place.as_ref().map_or("", |place| place.organization().id.as_str());
+    let mut txn = app.store.begin(organization);
+    (handler.run)(app, request, &mut txn).await.unwrap();
+    txn
 }
 
 /// Runs a handler and commits what it wrote.
@@ -373,15 +402,7 @@ async fn a_key_that_is_made_while_its_maker_is_revoked_is_not_listed_and_goes() 
     // Committed by another request after the revocation had looked.
     let late = bed.put_key(3, vec![child.id.clone(), maker.id.clone()]).await;
     assert_eq!(names(&bed).await, ["Registration"]);
-    let gone = async {
-        while bed.app().store.get(&late.key()).await.unwrap().is_some() {
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-    };
-    assert!(
-        tokio::time::timeout(Duration::from_secs(60), gone).await.is_ok(),
-        "the workers remove it"
-    );
+    bed.sees_gone(&late).await;
     assert_eq!(names(&bed).await, ["Registration"]);
     bed.end().await;
 }

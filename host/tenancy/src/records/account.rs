@@ -1,10 +1,11 @@
 //! A person who signs in. One account can be a member of several organizations.
 
-use charter_kernel::id::{AccountId, OrganizationId};
+use charter_kernel::id::{AccountId, OrganizationId, SessionId};
 use charter_kernel::time::Instant;
 use charter_kernel::unit::{Claim, Key, Reach, Space};
 use serde::{Deserialize, Serialize};
 
+use super::session::Session;
 use super::{Record, entry};
 
 /// How many organizations one account can be a member of.
@@ -28,6 +29,13 @@ pub struct Account {
     /// ended.
     #[serde(default)]
     pub password_version: u32,
+    /// How often its sessions were ended: those that were opened before have ended, but for the one
+    /// that was kept.
+    #[serde(default)]
+    pub sessions_version: u32,
+    /// The session that had the others ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session_kept: Option<SessionId>,
     /// The organizations it is a member of, oldest first; the members' rows say in which role.
     pub organizations: Vec<OrganizationId>,
     /// When somebody proved that mail to the address reaches them; absent until then.
@@ -41,6 +49,30 @@ impl Account {
     /// Whether somebody has proved that mail to the address reaches them.
     pub fn is_verified(&self) -> bool {
         self.email_verified_at.is_some()
+    }
+
+    /// Ends its sessions, but this one, with the commit that writes the account: whatever rows of
+    /// them there are.
+    pub fn end_sessions(&mut self, but: Option<&SessionId>) {
+        self.sessions_version += 1;
+        self.session_kept = but.cloned();
+    }
+
+    /// Whether a session of it has not been ended with others, or by a new password.
+    pub fn admits(&self, session: &Session) -> bool {
+        let versions = (session.password_version, session.sessions_version);
+        versions == (self.password_version, self.sessions_version) || self.keeps(session)
+    }
+
+    /// Whether a session has been ended so; never said of one that was opened since this was read.
+    pub fn has_ended(&self, session: &Session) -> bool {
+        let is_before = session.password_version < self.password_version
+            || session.sessions_version < self.sessions_version;
+        is_before && !self.keeps(session)
+    }
+
+    fn keeps(&self, session: &Session) -> bool {
+        self.session_kept.as_ref() == Some(&session.id)
     }
 
     /// The address of an account that has lost its own to somebody who proved that it is theirs: no

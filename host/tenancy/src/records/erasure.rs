@@ -1,9 +1,9 @@
 //! The rest that is to be removed of a user or a project that was deleted, or of a key that was
 //! revoked: taken up by the workers, and gone when it is done.
 //!
-//! A commit that ends something removes the keys that it finds; one that another request commits at
-//! the same moment it does not. From then on no more are made, so what is found by
-//! [`Erasure::keys`] is the rest.
+//! A commit that ends something ends its keys, and leaves rows of them: of all that descend from a
+//! key, and of one that another request commits at the same moment. From then on no more are made,
+//! so what is found by [`Erasure::keys`] is the rest.
 
 use std::collections::BTreeMap;
 

@@ -6,6 +6,7 @@ use charter_kernel::time::Instant;
 use charter_kernel::unit::{Key, Reach, Space};
 use serde::{Deserialize, Serialize};
 
+use super::member::Member;
 use super::{ACTIVE, Record, STATUS, entry};
 
 /// How long a session lasts.
@@ -25,6 +26,13 @@ pub struct Session {
     /// The version of the account's password that it was opened under.
     #[serde(default)]
     pub password_version: u32,
+    /// How often the account's sessions had been ended when it was opened.
+    #[serde(default)]
+    pub sessions_version: u32,
+    /// Since when the person is a member of the organization, as it was selected: who came back has
+    /// another membership.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub member_since: Option<Instant>,
     /// When they signed in.
     pub created_at: Instant,
     /// When it ends.
@@ -32,6 +40,12 @@ pub struct Session {
 }
 
 impl Session {
+    /// Whether it was moved or opened into this very membership.
+    pub fn is_of(&self, member: &Member) -> bool {
+        self.organization == member.organization
+            && self.member_since.is_none_or(|since| since == member.created_at)
+    }
+
     /// The address of the session of this digest.
     pub fn address(digest: &str) -> Key {
         Key::new(&Reach::deployment(), &Space::host(Self::COLLECTION), digest)

@@ -164,6 +164,8 @@ impl Bed {
             id,
             password_hash: "none".into(),
             password_version: 0,
+            sessions_version: 0,
+            session_kept: None,
             organizations: vec![organization.clone()],
             email_verified_at: None,
             created_at: self.now(),
@@ -182,6 +184,8 @@ impl Bed {
             account: account.id.clone(),
             organization: into.clone(),
             password_version: account.password_version,
+            sessions_version: account.sessions_version,
+            member_since: None,
             created_at: self.now(),
             expires_at: self.now().plus_ms(LIFETIME_MS),
         };
@@ -257,6 +261,7 @@ pub fn membership(organization: &OrganizationId, account: &Account, role: Role) 
         role,
         created_at: account.created_at,
         decides_since: None,
+        offers_since: Vec::new(),
     }
 }
 

@@ -2,6 +2,7 @@
 //! it was.
 
 use charter_kernel::id::uuid_v7;
+use charter_kernel::role::Role;
 use charter_kernel::time::Instant;
 use charter_kernel::unit::Row;
 use charter_tenancy::records::Record;
@@ -9,6 +10,7 @@ use charter_tenancy::records::account::Account;
 use charter_tenancy::records::invitation::Invitation;
 use charter_tenancy::records::key::ApiKey;
 use charter_tenancy::records::link::Link;
+use charter_tenancy::records::member::Member;
 use charter_tenancy::records::organization::{Loosening, Organization};
 use charter_tenancy::records::project::Project;
 use charter_tenancy::records::session::Session;
@@ -57,6 +59,14 @@ fn an_account_had_no_version_of_its_password_and_proved_no_address() {
     }));
     // Sessions of before passwords had versions stay open until the next change.
     assert_eq!(session.password_version, account.password_version);
+    assert!(account.admits(&session) && !account.has_ended(&session));
+    let member: Member = read(json!({
+        "organization": id(2), "account": id(1), "email": "ann@example.com", "role": "admin",
+        "created_at": AT,
+    }));
+    assert!(session.is_of(&member), "it was opened in whatever membership there is");
+    assert!(member.offers_since(Role::Viewer, member.created_at));
+    assert!(!member.offers_since(Role::Owner, member.created_at));
 }
 
 #[test]

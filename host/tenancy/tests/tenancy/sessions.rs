@@ -5,6 +5,7 @@ use charter_kernel::scope::ActorKind;
 use charter_tenancy::directory::csrf_token;
 use charter_tenancy::records::Record as _;
 use charter_tenancy::records::account::Account;
+use charter_tenancy::records::member::Member;
 use charter_tenancy::records::session::{LIFETIME_MS, Session};
 use charter_tenancy::secret::Plain;
 
@@ -78,6 +79,51 @@ async fn a_session_that_was_opened_under_the_new_password_stays() {
     let (new, _) = bed.sign_in(&changed, organization).await;
     assert!(bed.directory.session(old.reveal()).await.unwrap().is_none());
     assert!(bed.directory.session(new.reveal()).await.unwrap().is_some());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn all_sessions_end_with_the_account_that_says_so_but_the_one_that_is_kept() {
+    let bed = Bed::new().await;
+    let house = bed.house().await;
+    let organization = &house.organization.id;
+    let (kept, session) = bed.sign_in(&house.owner, organization).await;
+    let (other, _) = bed.sign_in(&house.owner, organization).await;
+    let counts =
+        async |cookie: &Plain| bed.directory.session(cookie.reveal()).await.unwrap().is_some();
+    let mut account = house.owner.clone();
+    account.end_sessions(Some(&session.id));
+    bed.put(&account).await;
+    assert_eq!((counts(&kept).await, counts(&other).await), (true, false));
+    let (third, own) = bed.sign_in(&account, organization).await;
+    assert!(counts(&third).await);
+    account.end_sessions(Some(&own.id));
+    bed.put(&account).await;
+    assert_eq!((counts(&kept).await, counts(&third).await), (false, true), "one is kept");
+    account.end_sessions(None);
+    bed.put(&account).await;
+    assert!(!counts(&third).await);
+    // As the account was before: who signs in meanwhile ends no session that was opened since.
+    assert!(!house.owner.has_ended(&own) && account.has_ended(&own));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_is_of_the_membership_that_it_was_opened_in() {
+    let bed = Bed::new().await;
+    let house = bed.house().await;
+    let organization = &house.organization.id;
+    let person = bed.member(organization, Role::Admin).await;
+    let (cookie, session) = bed.sign_in(&person, organization).await;
+    let counts = async || bed.directory.session(cookie.reveal()).await.unwrap().is_some();
+    let member = membership(organization, &person, Role::Admin);
+    bed.put(&Session { member_since: Some(member.created_at), ..session }).await;
+    assert!(counts().await);
+    let changed = member.clone().in_role(Role::Viewer, bed.now().plus_ms(1));
+    bed.put(&changed).await;
+    assert!(counts().await, "the same membership in another role");
+    bed.remove(&member.key()).await;
+    assert!(!counts().await);
+    bed.put(&Member { created_at: member.created_at.plus_ms(1), ..member }).await;
+    assert!(!counts().await, "who is invited anew signs in anew");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -11,12 +11,15 @@ use crate::routes::{projects, webhooks};
 impl Bed {
     /// A session of the owner's.
     async fn put_session(&self, n: u8) {
+        let account = self.account(&self.owner).await;
         let session = Session {
             id: SessionId::new(NOW, [n; 10]),
             digest: format!("digest {n}"),
             account: self.owner.clone(),
             organization: self.organization.clone(),
             password_version: 0,
+            sessions_version: account.sessions_version,
+            member_since: None,
             created_at: NOW.plus_ms(i64::from(n)),
             expires_at: NOW.plus_ms(60_000),
         };
@@ -25,10 +28,13 @@ impl Bed {
         txn.commit().await.unwrap();
     }
 
-    /// Ends the owner's sessions, but the one of this digest; how many there were.
-    async fn end_sessions(&self, but: Option<&str>) -> usize {
+    /// Ends the owner's sessions, but this one; how many there were.
+    async fn end_sessions(&self, but: Option<u8>) -> usize {
+        let but = but.map(|n| SessionId::new(NOW, [n; 10]));
+        let mut account = self.account(&self.owner).await;
         let mut txn = self.app().store.begin("");
-        let ended = sessions::end_all(&mut txn, &self.owner, but).await.unwrap();
+        let ended = sessions::end_all(&mut txn, &mut account, but.as_ref(), NOW).await.unwrap();
+        stored::replace(&mut txn, &account, "email").await.unwrap();
         txn.commit().await.unwrap();
         ended
     }
@@ -57,7 +63,7 @@ async fn however_many_sessions_there_are_all_of_them_end() {
     for n in 1..=55 {
         bed.put_session(n).await;
     }
-    assert_eq!(bed.end_sessions(Some("digest 55")).await, 54);
+    assert_eq!(bed.end_sessions(Some(55)).await, 54);
     assert_eq!(bed.end_sessions(None).await, 1, "the one that asked was kept");
     for n in 1..=55 {
         bed.put_session(n).await;
