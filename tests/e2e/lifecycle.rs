@@ -112,6 +112,45 @@ on_both! {
         assert_eq!((found("before"), found("beside"), found("nobody")), (json!(1), json!(1), json!(0)));
     }
 
+    fn a_version_is_tried_on_all_documents_before_it_serves(world: Builder::new().bare()) {
+        world.install("probe", &probe(900_001));
+        let tenant = world.register();
+        let kit = tenant.kit("canary", json!({"probe": {"enabled": true}}));
+        let path = format!("/v1/users/{}/probe", tenant.user_with_kit("pinned", &kit));
+        let write = |name: &str| {
+            tenant.client.post(&format!("{path}/pairs"), &json!({"name": name})).expect(201);
+        };
+        let found = |name: &str| tenant.client.get(&format!("{path}/find?name={name}")).expect(200)["found"].clone();
+        write("before");
+        world.upload("probe", &probe_with_index(900_002), false).expect(201);
+        write("between");
+        let pin = json!({"primitives": {"probe": {"enabled": true, "version": "1.0.900002"}}});
+        tenant.client.patch(&format!("/v1/kits/{kit}"), &pin).expect(200);
+        assert_eq!(tenant.client.get(&path).expect(200)["build"], "900002");
+        write("after");
+        assert_eq!(["before", "between", "after", "never"].map(found), [1, 1, 1, 0].map(Value::from));
+        assert_eq!(build(&tenant.client), "900001", "it does not serve everybody");
+    }
+
+    fn a_version_whose_indexes_are_not_built_cannot_be_pinned(world: Builder::new().bare()) {
+        world.install("probe", &probe(900_001));
+        let tenant = world.register();
+        // No index of texts takes this one, so that none is built.
+        tenant.client.post("/v1/probe/pairs", &json!({"name": "a\0b"})).expect(201);
+        let refused = world.upload("probe", &probe_with_index(900_002), false);
+        refused.expect_error(422, "invalid_component");
+        let pin = json!({"name": "canary", "primitives": {"probe": {"enabled": true, "version": "1.0.900002"}}});
+        let refused = tenant.client.post("/v1/kits", &pin);
+        let error = refused.expect_error(409, "state_conflict");
+        assert_eq!(error["reason"], "index_not_built", "{refused}");
+        assert!(error["hint"].as_str().is_some_and(|hint| hint.contains("operator")), "{refused}");
+        // Nor does a kit that is there come to pin it.
+        let kit = tenant.kit("plain", json!({"probe": {"enabled": true}}));
+        let pin = json!({"primitives": {"probe": {"enabled": true, "version": "1.0.900002"}}});
+        let refused = tenant.client.patch(&format!("/v1/kits/{kit}"), &pin);
+        assert_eq!(refused.expect_error(409, "state_conflict")["reason"], "index_not_built", "{refused}");
+    }
+
     fn no_request_fails_while_versions_change_under_load(world: Builder::new().bare()) {
         world.install("probe", &probe(900_001));
         let tenant = world.register();

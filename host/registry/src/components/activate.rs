@@ -12,7 +12,7 @@ use charter_tenancy::records::Record;
 use charter_tenancy::records::pin::{PINNED, Pin};
 use serde_json::json;
 
-use super::record::{Activation, Consent, HISTORY_MAX, State, Version};
+use super::record::{Activation, Consent, HISTORY_MAX, Removals, State, Version};
 use super::{Inventory, LifeCycleError, Registry};
 
 /// Kits that a refusal names; it says how many there are.
@@ -89,6 +89,39 @@ impl Registry {
             "a component is active"
         );
         Ok(activated)
+    }
+
+    /// Builds the indexes of a version that is staged, once every live replica writes for them, so
+    /// that a kit can pin it. Doing it again changes nothing.
+    ///
+    /// # Errors
+    /// It stays staged, and no kit can pin it yet.
+    pub async fn build(&self, name: &str, digest: &str) -> Result<(), LifeCycleError> {
+        let absent = || LifeCycleError::Absent(format!("{name} {digest}"));
+        let _one = self.inner.stepping.lock().await;
+        self.refresh().await?;
+        let inventory = self.inventory();
+        let version = inventory.find(name, digest).ok_or_else(absent)?;
+        if inventory.finds_all(version) {
+            return Ok(());
+        }
+        self.inner.replicas.wait(digest, self.inner.settings.replica_wait_ms).await?;
+        let active = inventory.active(name).and_then(|digest| inventory.find(name, digest));
+        let others: Vec<_> = inventory.beside(version).collect();
+        self.backfill(active.map(|active| &active.manifest), &version.manifest, &others).await?;
+        let step = self.inner.store.transact("", async |txn: &mut Txn| {
+            let inventory = Inventory::read(txn, false).await?;
+            // One that came back after a removal was written for by nobody in between.
+            let same = |found: &&Arc<Version>| found.removals == version.removals;
+            let found = inventory.find(name, digest).filter(same).ok_or_else(absent)?;
+            let built = Version { built: true, ..Version::clone(found) };
+            txn.put(built.key(), built.draft()?).await?;
+            Ok::<_, LifeCycleError>(())
+        });
+        step.await.map_err(TransactError::flatten)?;
+        self.refresh().await?;
+        tracing::info!(component = name, digest, "the indexes of a staged component are built");
+        Ok(())
     }
 
     /// Goes back to the version that served before. Nothing is compiled: it is still in memory, or
@@ -224,15 +257,20 @@ impl Registry {
         });
         let removed = taking.await.map_err(TransactError::flatten)?;
         self.refresh().await?;
-        if let Err(error) = self.inner.store.blob_remove(digest).await {
+        self.drop_bytes(&removed.blob()).await;
+        tracing::info!(component = name, digest, "a component was removed");
+        Ok(removed)
+    }
+
+    /// Removes bytes that no row names, nor ever will: however late, it takes nobody's.
+    pub(super) async fn drop_bytes(&self, blob: &str) {
+        if let Err(error) = self.inner.store.blob_remove(blob).await {
             tracing::warn!(
                 error = &error as &dyn std::error::Error,
-                digest,
+                blob,
                 "a removed component's bytes are left behind"
             );
         }
-        tracing::info!(component = name, digest, "a component was removed");
-        Ok(removed)
     }
 }
 
@@ -262,6 +300,9 @@ async fn remove_rows(
         }
     }
     txn.remove(&version.key(), None).await?;
+    let times = Removals::of(txn, digest).await? + 1;
+    let removals = Removals { digest: digest.to_owned(), times };
+    txn.put(removals.key(), removals.draft()?).await?;
     Ok(version)
 }
 

@@ -1,7 +1,8 @@
 //! Index entries for documents that were written before their index was declared.
 //!
-//! Runs before an activation, in bounded batches, each document re-validated by version at its
-//! commit; a document that changes meanwhile is simply read again. Knows documents as bodies only.
+//! Runs before an activation, and before a kit can pin what is staged: in bounded batches, each
+//! document re-validated by version at its commit; a document that changes meanwhile is simply read
+//! again. Knows documents as bodies only.
 
 use charter_kernel::index::{self, Further};
 use charter_kernel::manifest::{Collection, Manifest};
@@ -25,21 +26,10 @@ impl Registry {
         next: &Manifest,
         others: &[&Manifest],
     ) -> Result<(), LifeCycleError> {
-        let Some(former) = former else { return Ok(()) };
-        for collection in &next.collections {
-            let Some(old) = former.collections.iter().find(|old| old.name == collection.name)
-            else {
-                continue;
-            };
-            let new_index = collection.indexes.iter().any(|index| !old.indexes.contains(index));
-            let new_text =
-                collection.searchable.iter().any(|field| !old.searchable.contains(field));
-            if new_index || new_text {
-                let further =
-                    Further::of(collection, others.iter().flat_map(|other| &other.collections));
-                self.rebuild(&Space::of(&next.name, &collection.name), collection, &further)
-                    .await?;
-            }
+        for collection in further_indexed(former, next) {
+            let further =
+                Further::of(collection, others.iter().flat_map(|other| &other.collections));
+            self.rebuild(&Space::of(&next.name, &collection.name), collection, &further).await?;
         }
         Ok(())
     }
@@ -76,6 +66,20 @@ impl Registry {
         tracing::info!(space = space.as_str(), rebuilt, "index entries were built");
         Ok(())
     }
+}
+
+/// The collections of `next` that declare what `former` did not.
+pub(super) fn further_indexed<'n>(
+    former: Option<&Manifest>,
+    next: &'n Manifest,
+) -> impl Iterator<Item = &'n Collection> {
+    next.collections.iter().filter(move |collection| {
+        let old = former.into_iter().flat_map(|former| &former.collections);
+        old.filter(|old| old.name == collection.name).any(|old| {
+            collection.indexes.iter().any(|index| !old.indexes.contains(index))
+                || collection.searchable.iter().any(|field| !old.searchable.contains(field))
+        })
+    })
 }
 
 /// The write that gives a document its entries, if it lacks any.

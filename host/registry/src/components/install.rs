@@ -10,7 +10,7 @@ use charter_store::{TransactError, Txn};
 use charter_tenancy::records::Record;
 use sha2::{Digest, Sha256};
 
-use super::record::{State, Version};
+use super::record::{Removals, State, Version};
 use super::{Inventory, LifeCycleError, Registry, StepAct, fault, signature};
 use crate::served::{Live, Primitive, Served, template_at};
 
@@ -73,19 +73,10 @@ impl Registry {
             bytes: upload.bytes.len() as u64,
             installed_at: self.now(),
             reason: None,
+            removals: 0,
+            built: false,
         };
-        let store = &self.inner.store;
-        let name = upload.name.as_deref();
-        // Looked at once ahead of its own commit, so that the bytes of what is refused are not
-        // kept.
-        self.stage(&mut store.begin(""), &served, &version, name).await?;
-        store.blob_put(&digest, &upload.bytes).await?;
-        let staged = store.transact("", async |txn: &mut Txn| {
-            let installed = self.stage(txn, &served, &version, name).await?;
-            act(&installed.version, installed.fresh).into_iter().for_each(|act| act.join(txn));
-            Ok::<_, LifeCycleError>(installed)
-        });
-        let installed = staged.await.map_err(TransactError::flatten)?;
+        let installed = self.keep(&upload, &served, &version, act).await?;
         let fits = self.inner.resident.fits(&manifest);
         if fits.is_ok() {
             self.inner.resident.admit(&digest, served);
@@ -102,7 +93,43 @@ impl Registry {
         Ok(installed)
     }
 
-    async fn stage(
+    /// Keeps the bytes and then the row that names them.
+    async fn keep(
+        &self,
+        upload: &Upload,
+        served: &Arc<Served>,
+        version: &Version,
+        act: StepAct<'_>,
+    ) -> Result<Installed, LifeCycleError> {
+        let store = &self.inner.store;
+        let name = upload.name.as_deref();
+        loop {
+            // Looked at once ahead of its own commit, so that the bytes of what is refused are not
+            // kept.
+            let seen = self.look(&mut store.begin(""), served, version, name).await?;
+            let blob = seen.version.blob();
+            store.blob_put(&blob, &upload.bytes).await?;
+            let staged = store.transact("", async |txn: &mut Txn| {
+                let found = self.look(txn, served, version, name).await?;
+                if found.version.blob() != blob {
+                    return Ok(None);
+                }
+                if found.fresh {
+                    txn.insert(found.version.key(), found.version.draft()?).await?;
+                }
+                act(&found.version, found.fresh).into_iter().for_each(|act| act.join(txn));
+                Ok::<_, LifeCycleError>(Some(found))
+            });
+            if let Some(installed) = staged.await.map_err(TransactError::flatten)? {
+                return Ok(installed);
+            }
+            // A version of this digest was removed meanwhile: no row names these bytes again.
+            self.drop_bytes(&blob).await;
+        }
+    }
+
+    /// Finds the version that is here, or makes the one to insert.
+    async fn look(
         &self,
         txn: &mut Txn,
         served: &Arc<Served>,
@@ -119,8 +146,8 @@ impl Registry {
         if !faults.is_empty() {
             return Err(LifeCycleError::Unfit(faults));
         }
-        txn.insert(version.key(), version.draft()?).await?;
-        Ok(Installed { version: Arc::new(version.clone()), fresh: true })
+        let removals = Removals::of(txn, &version.digest).await?;
+        Ok(Installed { version: Arc::new(Version { removals, ..version.clone() }), fresh: true })
     }
 
     /// The faults that keep a fit component from standing beside those that are live.

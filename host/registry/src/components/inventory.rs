@@ -10,6 +10,7 @@ use charter_kernel::manifest::Manifest;
 use charter_store::{ReadError, Txn};
 use charter_tenancy::stored;
 
+use super::backfill::further_indexed;
 use super::record::{Activation, State, Version};
 
 /// The versions that are installed and those that are active.
@@ -88,6 +89,16 @@ impl Inventory {
         self.live()
             .filter(move |other| other.name == name && other.digest != digest)
             .map(|other| &other.manifest)
+    }
+
+    /// Whether it finds the documents of before it was installed, too: it has served, or its
+    /// indexes were built, or it declares none beyond the version that serves.
+    pub fn finds_all(&self, version: &Version) -> bool {
+        let active = self.active(&version.name).and_then(|active| self.find(&version.name, active));
+        let active = active.map(|active| &active.manifest);
+        version.state != State::Staged
+            || version.built
+            || further_indexed(active, &version.manifest).next().is_none()
     }
 
     /// The asks of a primitive that the operator has agreed to.

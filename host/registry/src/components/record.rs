@@ -8,8 +8,11 @@ use std::collections::BTreeSet;
 use charter_kernel::manifest::Manifest;
 use charter_kernel::time::Instant;
 use charter_kernel::unit::{Key, Reach, Space};
+use charter_store::Txn;
 use charter_tenancy::records::Record;
 use serde::{Deserialize, Serialize};
+
+use super::LifeCycleError;
 
 /// Digests that a primitive can be rolled back to, one after another.
 pub const HISTORY_MAX: usize = 20;
@@ -62,9 +65,24 @@ pub struct Version {
     /// Why it is quarantined.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// How often its digest had been removed when it was installed.
+    #[serde(default)]
+    pub removals: u32,
+    /// Whether its indexes were built before it served.
+    #[serde(default)]
+    pub built: bool,
 }
 
 impl Version {
+    /// The name of its bytes. A digest that comes back after a removal has another, so that who
+    /// removes the bytes late takes none that a row names.
+    pub fn blob(&self) -> String {
+        match self.removals {
+            0 => self.digest.clone(),
+            times => format!("{}#{times}", self.digest),
+        }
+    }
+
     /// The address of this version's row.
     pub fn address(name: &str, version: &str) -> Key {
         Key::new(&Reach::deployment(), &Self::space(), format!("{name}@{version}"))
@@ -80,6 +98,32 @@ impl Record for Version {
 
     fn index(&self) -> Vec<(String, String)> {
         vec![("digest".into(), self.digest.clone()), ("name".into(), self.name.clone())]
+    }
+}
+
+/// How often a digest was removed; it stays when the version is gone.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Removals {
+    /// `sha256:<hex>` of the component.
+    pub digest: String,
+    /// Versions of this digest that are gone.
+    pub times: u32,
+}
+
+impl Removals {
+    /// Counts those of a digest; validated at the commit.
+    pub(super) async fn of(txn: &mut Txn, digest: &str) -> Result<u32, LifeCycleError> {
+        let none = Self { digest: digest.to_owned(), times: 0 };
+        let row = txn.get(&none.key()).await?;
+        Ok(row.map(|row| Self::read(&row)).transpose()?.unwrap_or(none).times)
+    }
+}
+
+impl Record for Removals {
+    const COLLECTION: &'static str = "component_removals";
+
+    fn key(&self) -> Key {
+        Key::new(&Reach::deployment(), &Self::space(), &self.digest)
     }
 }
 

@@ -11,9 +11,12 @@ use charter_engine::Engine;
 use charter_kernel::fault::Fault;
 use charter_kernel::manifest::Manifest;
 use charter_kernel::time::{Clock, Instant};
-use charter_store::Store;
+use charter_kernel::unit::Reach;
+use charter_store::{Query, ReadError, Store};
+use charter_tenancy::records::Record;
 use tokio::sync::OnceCell;
 
+use super::record::Version;
 use crate::served::Served;
 use crate::settings::Primitives;
 
@@ -60,7 +63,7 @@ impl Resident {
         slot.used_at.store(self.clock.now().0, Relaxed);
         let (store, blob) = (self.store.clone(), digest.to_owned());
         let bytes = move || async move {
-            match store.blob_get(&blob).await {
+            match bytes_of(&store, &blob).await {
                 Ok(bytes) => bytes.map(Into::into),
                 Err(error) => {
                     tracing::error!(
@@ -145,5 +148,24 @@ impl Resident {
 
     fn slots(&self) -> MutexGuard<'_, BTreeMap<String, Arc<Slot>>> {
         self.slots.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The bytes of the version that has this digest now.
+async fn bytes_of(store: &Store, digest: &str) -> Result<Option<Vec<u8>>, ReadError> {
+    let rows = Query::all(&Reach::deployment(), &Version::space()).equal("digest", digest).limit(1);
+    let mut missing = None;
+    loop {
+        let found = store.begin("").find(&rows).await?.items;
+        let version = found.first().and_then(|(_, row)| Version::read(row).ok());
+        let blob = version.map(|version| version.blob());
+        // Its bytes have another name if it was removed and came back meanwhile.
+        let Some(blob) = blob.filter(|blob| missing.as_ref() != Some(blob)) else {
+            return Ok(None);
+        };
+        match store.blob_get(&blob).await? {
+            None => missing = Some(blob),
+            bytes => return Ok(bytes),
+        }
     }
 }

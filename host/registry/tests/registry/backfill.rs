@@ -1,6 +1,8 @@
-//! Documents of before an index was declared: found by it once the version that declares it serves.
+//! Documents of before an index was declared: found by it once the version that declares it serves,
+//! or is built while it is staged.
 
 use charter_kernel::unit::{Draft, Key, Reach, Space};
+use charter_registry::components::{LifeCycleError, State};
 use charter_store::Query;
 
 use crate::bed::{Bed, reason};
@@ -72,4 +74,59 @@ async fn a_document_that_does_not_fit_keeps_the_version_from_serving() {
     let told = reason(bed.activate(&digest).await.unwrap_err());
     assert!(told.contains("the document the-wrong-one does not fit the new index"), "{told}");
     assert_eq!(bed.serving(), Some(first));
+}
+
+/// Whether a kit may pin it.
+fn finds_all(bed: &Bed, digest: &str) -> bool {
+    bed.registry.inventory().finds_all(&bed.version(digest))
+}
+
+async fn build(bed: &Bed, digest: &str) -> Result<(), LifeCycleError> {
+    bed.registry.build("probe", digest).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_staged_finds_all_documents_once_its_indexes_are_built() {
+    let bed = Bed::new().await;
+    let first = bed.serve(900_001).await;
+    put(&bed, "u", "d", "{\"name\": \"a\"}").await;
+    // A version without an index of its own has nothing to wait for.
+    let plain = bed.stage(900_003).await;
+    let digest = bed.install(indexed(900_002)).await.unwrap().version.digest.clone();
+    assert!(finds_all(&bed, &first) && finds_all(&bed, &plain) && !finds_all(&bed, &digest));
+    build(&bed, &digest).await.unwrap();
+    assert!(finds_all(&bed, &digest));
+    assert_eq!(found(&bed, "u", "a").await, 1);
+    assert_eq!(bed.serving(), Some(first));
+    assert_eq!(bed.version(&digest).state, State::Staged);
+    let absent = format!("sha256:{}", "0".repeat(64));
+    assert!(matches!(build(&bed, &absent).await, Err(LifeCycleError::Absent(_))));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_built_counts_for_what_is_installed_and_not_for_what_comes_back() {
+    let bed = Bed::new().await;
+    bed.serve(900_001).await;
+    let digest = bed.install(indexed(900_002)).await.unwrap().version.digest.clone();
+    build(&bed, &digest).await.unwrap();
+    bed.install(indexed(900_002)).await.unwrap();
+    assert!(finds_all(&bed, &digest));
+    bed.registry.remove("probe", &digest, &|_, _| None).await.unwrap();
+    // Nobody writes for it now.
+    put(&bed, "u", "d", "{\"name\": \"a\"}").await;
+    bed.install(indexed(900_002)).await.unwrap();
+    assert!(!finds_all(&bed, &digest));
+    build(&bed, &digest).await.unwrap();
+    assert_eq!(found(&bed, "u", "a").await, 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_document_that_does_not_fit_keeps_a_staged_version_from_being_built() {
+    let bed = Bed::new().await;
+    bed.serve(900_001).await;
+    put(&bed, "u", "the-wrong-one", "{\"name\": {\"deep\": 1}}").await;
+    let digest = bed.install(indexed(900_002)).await.unwrap().version.digest.clone();
+    let told = reason(build(&bed, &digest).await.unwrap_err());
+    assert!(told.contains("the document the-wrong-one does not fit the new index"), "{told}");
+    assert!(!finds_all(&bed, &digest));
 }

@@ -24,6 +24,8 @@ fn version(n: usize, state: State, providers: &[&str]) -> Version {
         bytes: 1,
         installed_at: Instant(n as i64),
         reason: None,
+        removals: 0,
+        built: false,
     }
 }
 

@@ -1,12 +1,18 @@
 //! Removing versions: never one that serves or that a kit pins, and never more than were asked for.
 
+use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
+
+use charter_kernel::audit::AuditRow;
 use charter_kernel::id::{KitId, OrganizationId, ProjectId};
 use charter_kernel::time::Instant;
-use charter_registry::components::LifeCycleError;
+use charter_registry::components::{LifeCycleError, Version};
+use charter_store::audit_fact;
+use charter_tenancy::operator::Act;
 use charter_tenancy::records::Record as _;
 use charter_tenancy::records::pin::Pin;
 
-use crate::bed::{BUILDS, Bed, reason};
+use crate::bed::{BUILDS, Bed, reason, settings, upload};
+use crate::fixture::probe;
 
 fn pin(version: &str, n: u8) -> Pin {
     let id = charter_kernel::id::uuid_v7(Instant(1), [n; 10]);
@@ -112,4 +118,73 @@ async fn what_is_staged_is_not_forgotten() {
     bed.stage(900_003).await;
     bed.registry.forget_versions(0).await.unwrap();
     assert_eq!(bed.registry.inventory().versions["probe"].len(), 3);
+}
+
+/// A deployment on each kind of database.
+async fn deployments() -> impl Iterator<Item = Bed> {
+    [Some(Bed::new().await), Bed::shared(settings()).await].into_iter().flatten()
+}
+
+/// A host that has nothing but its bytes loads it.
+async fn loads(bed: &Bed, digest: &str) -> bool {
+    std::fs::remove_dir_all(bed.folder().join("code")).unwrap();
+    let restarted = bed.restarted(settings()).await;
+    let found = restarted.load_pinned("probe", "1.0.900001").await;
+    found.is_some_and(|served| served.digest() == digest)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_comes_back_keeps_its_bytes_however_late_those_before_are_removed() {
+    for bed in deployments().await {
+        let digest = bed.stage(900_001).await;
+        let before = bed.version(&digest).blob();
+        remove(&bed, &digest).await.unwrap();
+        bed.stage(900_001).await;
+        // The last thing that a slow removal does.
+        bed.store.blob_remove(&before).await.unwrap();
+        assert!(bed.store.blob_exists(&bed.version(&digest).blob()).await.unwrap());
+        assert!(loads(&bed, &digest).await);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_removed_while_it_is_installed_again_is_there_with_its_bytes() {
+    for bed in deployments().await {
+        let digest = bed.stage(900_001).await;
+        let before = bed.version(&digest).blob();
+        let asked = AtomicU32::new(0);
+        let runtime = tokio::runtime::Handle::current();
+        // Its bytes are kept and its row was read: now another operator removes it.
+        let act = |version: &Version, fresh: bool| -> Option<Act> {
+            if asked.fetch_add(1, SeqCst) == 0 {
+                assert!(!fresh);
+                let removing = || runtime.block_on(remove(&bed, &digest)).unwrap();
+                std::thread::scope(|scope| scope.spawn(removing).join().unwrap());
+            }
+            let (action, entity_id) = ("install", Some(version.digest.as_str()));
+            audit_fact(&AuditRow { action, entity_id, ..AuditRow::default() }).ok().map(Act::from)
+        };
+        let installed = bed.registry.install(upload(probe(900_001)), &act).await.unwrap();
+        assert!(installed.fresh);
+        assert_eq!(asked.load(SeqCst), 2, "it was asked again, and of a new row");
+        assert!(!bed.store.blob_exists(&before).await.unwrap(), "nobody's bytes are left behind");
+        assert!(loads(&bed, &digest).await);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_what_is_removed_and_installed_again_and_again_the_last_bytes_are_kept() {
+    let bed = Bed::new().await;
+    let mut blobs = Vec::new();
+    for _ in 0..3 {
+        let digest = bed.stage(900_001).await;
+        blobs.push(bed.version(&digest).blob());
+        remove(&bed, &digest).await.unwrap();
+    }
+    for blob in &blobs {
+        assert!(!bed.store.blob_exists(blob).await.unwrap(), "{blobs:?}");
+    }
+    let digest = bed.serve(900_001).await;
+    assert!(!blobs.contains(&bed.version(&digest).blob()), "{blobs:?}");
+    assert!(loads(&bed, &digest).await);
 }

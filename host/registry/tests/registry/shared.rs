@@ -11,6 +11,7 @@ use charter_tenancy::records::Record as _;
 use serde_json::json;
 
 use crate::bed::{ALL, Bed, reason, settings};
+use crate::fixture::{probe, rewrite};
 
 /// A deployment on a private server.
 async fn deployment() -> Option<Bed> {
@@ -152,4 +153,21 @@ async fn of_two_hosts_that_step_at_once_each_step_happens_whole() {
     let (last, before) = if serving == second { (one, &third) } else { (two, &second) };
     assert_eq!(last.previous.as_ref(), Some(before));
     assert_eq!(bed.registry.inventory().activations["probe"].history.len(), 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn indexes_are_built_once_every_host_writes_for_them() {
+    let Some(bed) = deployment().await else { return };
+    let first = bed.serve(900_001).await;
+    let (old, new) = (r#""indexes": [                 ]"#, r#""indexes": [{"field":"name"} ]"#);
+    let second = bed.install(rewrite(probe(900_002), old, new)).await.unwrap();
+    let second = &second.version.digest;
+    row(&bed, bed.clock.now(), &[&first], &[]).await;
+    let refused = Refusal::from(bed.registry.build("probe", second).await.unwrap_err());
+    assert_eq!(refused.reason.as_deref(), Some("replica_lags"));
+    let built = || bed.registry.inventory().finds_all(&bed.version(second));
+    assert!(!built());
+    row(&bed, bed.clock.now(), &[second], &[]).await;
+    bed.registry.build("probe", second).await.unwrap();
+    assert!(built());
 }

@@ -1,6 +1,8 @@
 //! The life cycle as a whole: whatever an operator does in whatever order, the states, what serves
 //! and what a rollback goes to are those of a model that fits on a page.
 
+use std::collections::BTreeMap;
+
 use charter_registry::components::State;
 use proptest::prelude::*;
 
@@ -115,6 +117,7 @@ async fn follow(all: Vec<Does>) {
     let digests: Vec<String> =
         BUILDS.iter().map(|build| crate::bed::digest(&crate::fixture::probe(*build))).collect();
     let mut model = Model::default();
+    let mut blobs = BTreeMap::new();
     for (at, one) in all.iter().enumerate() {
         let told = format!("{:?} of {all:?}", &all[..=at]);
         assert_eq!(step(&mut bed, &digests, *one).await, model.takes(*one), "{told}");
@@ -127,8 +130,14 @@ async fn follow(all: Vec<Does>) {
             let state = inventory.by_digest(digest).map(|version| version.state);
             let wanted = model.installed.contains(&n).then(|| model.state(n));
             assert_eq!(state, wanted, "{n}: {told}");
-            let kept = bed.store.blob_exists(digest).await.unwrap();
-            assert_eq!(kept, wanted.is_some(), "bytes of {n}: {told}");
+            if let Some(version) = inventory.by_digest(digest) {
+                blobs.insert(version.blob(), n);
+            }
+            for blob in blobs.iter().filter(|(_, of)| **of == n).map(|(blob, _)| blob) {
+                let named = inventory.by_digest(digest).is_some_and(|known| known.blob() == *blob);
+                let kept = bed.store.blob_exists(blob).await.unwrap();
+                assert_eq!(kept, named, "bytes of {n}: {told}");
+            }
         }
     }
 }

@@ -242,7 +242,7 @@ async fn components(report: &mut Report, store: &Store) {
         Ok(inventory) => {
             let mut missing = Vec::new();
             for version in inventory.serving() {
-                if !store.blob_exists(&version.digest).await.unwrap_or(false) {
+                if !store.blob_exists(&version.blob()).await.unwrap_or(false) {
                     missing.push(format!("{} {}", version.name, version.version));
                 }
             }

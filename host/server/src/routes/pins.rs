@@ -2,7 +2,7 @@
 //! from under its users.
 
 use charter_kernel::refusal::Refusal;
-use charter_registry::components::{State, Version};
+use charter_registry::components::{Inventory, State, Version};
 use charter_store::Txn;
 use charter_tenancy::records::Record as _;
 use charter_tenancy::records::kit::StoredKit;
@@ -13,7 +13,8 @@ use charter_tenancy::stored;
 /// none any more.
 ///
 /// # Errors
-/// 400 for a version that was removed or quarantined meanwhile.
+/// 400 for a version that was removed or quarantined meanwhile, 409 for one whose indexes are not
+/// built.
 pub async fn follow(
     txn: &mut Txn,
     before: Option<&StoredKit>,
@@ -28,13 +29,30 @@ pub async fn follow(
         // validated at the commit.
         let found =
             stored::get::<Version>(txn, &Version::address(&pin.primitive, &pin.version)).await?;
-        if found.is_none_or(|found| found.record.state == State::Quarantined) {
+        let live = found.filter(|found| found.record.state != State::Quarantined);
+        let Some(live) = live else {
             let message =
                 format!("must be a live version of {}, not {}", pin.primitive, pin.version);
             return Err(Refusal::invalid(format!("primitives.{}.version", pin.primitive), message));
-        }
+        };
+        require_built(txn, &live.record).await?;
         let draft = pin.draft().map_err(stored::unreadable)?;
         txn.put(pin.key(), draft).await.map_err(stored::breaking)?;
     }
     Ok(())
+}
+
+/// It finds the documents of before it was installed. Another version may come to serve meanwhile:
+/// the indexes stay built.
+async fn require_built(txn: &mut Txn, version: &Version) -> Result<(), Refusal> {
+    let inventory = Inventory::read(txn, true).await.map_err(stored::reading)?;
+    if inventory.finds_all(version) {
+        return Ok(());
+    }
+    let message = format!(
+        "The indexes of {} {} are not built: it would not find each document.",
+        version.name, version.version
+    );
+    Err(Refusal::state_conflict("index_not_built", message)
+        .hint("Have the operator install it again, which builds them, or activate it."))
 }

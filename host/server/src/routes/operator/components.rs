@@ -203,6 +203,7 @@ pub async fn put_component(
         let activated = app.registry.activate(name, digest, BY, &consent, &act).await?;
         return Ok(Created::of(&answer(&activated)).mark_audited());
     }
+    app.registry.build(&version.name, &version.digest).await?;
     let component = VersionReport::of(&version, &BTreeSet::new());
     let answer = VersionAnswer { component, previous: None, changed: installed.fresh };
     Ok(Created::of(&answer).mark_audited())
