@@ -167,6 +167,13 @@ on_both! {
         let answer = world.anonymous().post("/v1/auth/login", &login);
         let cookie = answer.header("set-cookie").unwrap();
         assert!(cookie.contains("; Secure"), "{cookie}");
+        // The operator says which site is the page's, and not the address that a request was sent to.
+        let token = answer.expect(200)["session"]["csrf_token"].as_str().unwrap().to_owned();
+        let browser = world.anonymous().with("cookie", cookie.split(';').next().unwrap()).with("x-service-csrf", &token);
+        let create = |origin: &str| browser.with("origin", origin).post("/v1/auth/keys", &json!({"name": "agent"}));
+        let sent_to = create(world.anonymous().base());
+        assert_eq!(sent_to.expect_error(403, "forbidden")["reason"], "cross_site");
+        create("https://api.example.com").expect(201);
         assert!(world.anonymous().get("/register.md").text().contains("https://api.example.com/v1/"));
     }
 }

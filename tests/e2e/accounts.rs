@@ -171,6 +171,23 @@ on_both! {
         browser.without("x-service-csrf").get("/v1/users").expect(200);
     }
 
+    fn a_page_of_another_site_signs_nobody_in(world) {
+        let tenant = world.register();
+        let login = json!({"email": tenant.email, "password": PASSWORD});
+        let own = world.anonymous().base().to_owned();
+        let from = |name: &str, value: &str| world.anonymous().with(name, value).post("/v1/auth/login", &login);
+        for (name, value) in
+            [("sec-fetch-site", "cross-site"), ("origin", "https://evil.example.net"), ("origin", "null")]
+        {
+            let refused = from(name, value);
+            assert_eq!(refused.expect_error(403, "forbidden")["reason"], "cross_site", "{name}: {value}");
+            assert!(refused.header("set-cookie").is_none(), "{refused}");
+        }
+        for (name, value) in [("sec-fetch-site", "same-origin"), ("origin", own.as_str())] {
+            assert!(from(name, value).header("set-cookie").is_some(), "{name}: {value}");
+        }
+    }
+
     fn a_session_moves_between_the_organizations_of_its_person(world) {
         let (first, second) = (world.register(), world.register());
         let invitation = second.client.post("/v1/organization/members", &json!({"email": first.email, "role": "developer"}));

@@ -198,9 +198,14 @@ on_both! {
         let list = json!({ "call": "script.notes" });
         let small = spend(2 * DOLLAR);
         let large: Value = small.as_array().unwrap().iter().chain(std::iter::repeat_n(&list, 12)).cloned().collect();
-        for (path, steps, is_kept) in
-            [("/v1/script", &small, true), ("/v1/script", &large, false), ("/v1/script/reveal", &small, false)]
-        {
+        let shown = json!({ "call": "script.reveal", "body": { "steps": [] } });
+        let shown: Value = small.as_array().unwrap().iter().chain([&shown]).cloned().collect();
+        for (path, steps, is_kept) in [
+            ("/v1/script", &small, true),
+            ("/v1/script", &large, false),
+            ("/v1/script/reveal", &small, false),
+            ("/v1/script", &shown, false),
+        ] {
             let key = unique("key");
             let ask = || tenant.client.call("POST", path).idempotency_key(&key).json(&json!({ "steps": steps })).send();
             let id = waits(&ask());

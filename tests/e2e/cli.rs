@@ -208,6 +208,18 @@ fn one_host_runs_on_an_embedded_database() {
         until("the act is numbered", || rows().len() == 1);
         assert_eq!(rows()[0]["actor"]["id"], "command line", "{:?}", rows());
     }
+    let set = || operator.get("/v1/operator/logs?action=operator.token.set").expect(200);
+    until("the start is numbered", || set()["logs"].as_array().is_some_and(|rows| rows.len() == 1));
+    assert_eq!(set()["logs"][0]["actor"]["id"], "configuration");
+    // Once it was replaced, no start brings it back.
+    drop(server);
+    charter(&["operator", "rotate-token", "--data", &data]).expect_success();
+    let told = charter_with(
+        &[("CHARTER_OPERATOR_TOKEN", OPERATOR_TOKEN)],
+        &["serve", "--listen", "127.0.0.1:0", "--data", &data],
+    );
+    let told = told.expect_failure(1);
+    assert!(told.contains("CHARTER_OPERATOR_TOKEN") && told.contains("was replaced"), "{told}");
 }
 
 #[test]
@@ -420,6 +432,11 @@ on_both! {
                 assert_eq!(tenant.client.post("/v1/vault/name/reveal", &json!({})).expect(200)["value"], "hush-it-is-sealed");
                 let received = tenant.client.post(&format!("{queue}/receive"), &json!({})).expect(200);
                 assert_eq!(received["messages"][0]["body"], "kept");
+                let operator = Client::new(restored).bearer(OPERATOR_TOKEN);
+                until("the restore is numbered", || {
+                    let rows = operator.get("/v1/operator/logs?action=operator.restore").expect(200)["logs"].clone();
+                    rows.as_array().is_some_and(|rows| rows.len() == 1 && rows[0]["actor"]["id"] == "command line")
+                });
                 // It takes mutations, and the counters go on where they were.
                 tenant.client.post("/v1/probe/pairs", &json!({ "name": "after" })).expect(201);
                 sign_in(&tenant);

@@ -331,6 +331,45 @@ on_both! {
         assert_eq!(relay.mails().len(), 1, "nobody is mailed about what is over");
     }
 
+    fn a_mail_that_waits_goes_to_nobody_who_has_the_address_by_now(world: builder()) {
+        let relay = Relay::start();
+        relay.close();
+        bind(world, &relay);
+        let tenant = govern(world, 1);
+        let (approver, account) = person(world, &tenant, "approver");
+        let id = wait_for(&tenant.client, json!({}));
+        let mail = || {
+            let mails = approval(&tenant.client, &id)["mails"].as_array().unwrap().clone();
+            mails.into_iter().find(|mail| mail["account_id"] == json!(account)).unwrap_or_default()
+        };
+        until("it waits", || mail()["status"] == "waiting");
+        // Somebody else proves that the address is theirs.
+        world.operator().post("/v1/auth/register", &json!({ "email": approver, "password": PASSWORD })).expect(201);
+        let members = tenant.client.get("/v1/organization/members").expect(200);
+        assert!(members.to_string().contains(&format!("{account}@unproved.invalid")), "{members}");
+        relay.open();
+        until("it is withheld", || mail()["status"] == "withheld");
+        assert_eq!(mail()["reason"], "address_changed");
+        assert!(relay.to(&approver).is_empty(), "{:?}", relay.mails());
+    }
+
+    fn a_mail_that_waits_is_not_sent_with_a_link_that_a_new_password_has_ended(world: builder()) {
+        let relay = Relay::start();
+        relay.close();
+        bind(world, &relay);
+        let tenant = govern(world, 1);
+        let id = wait_for(&tenant.client, json!({}));
+        let mail = || approval(&tenant.client, &id)["mails"][0].clone();
+        until("it waits", || mail()["status"] == "waiting");
+        let (session, _) = browser(world, &tenant.email, PASSWORD);
+        let change = json!({ "password": PASSWORD, "new_password": "another one, quite long" });
+        session.put("/v1/auth/password", &change).expect(200);
+        relay.open();
+        until("it is withheld", || mail()["status"] == "withheld");
+        assert_eq!(mail()["reason"], "password_changed");
+        assert!(relay.to(&tenant.email).is_empty(), "{:?}", relay.mails());
+    }
+
     fn a_mail_that_is_refused_for_good_is_loud(world: builder()) {
         let relay = Relay::start();
         relay.answers(Some(554));

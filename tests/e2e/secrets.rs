@@ -3,11 +3,14 @@
 
 use std::path::Path;
 
+use charter_tests::artefacts::Artefacts;
 use charter_tests::postgres::Postgres;
-use charter_tests::tenant::PASSWORD;
+use charter_tests::tenant::{PASSWORD, unique};
 use charter_tests::world::{Builder, OPERATOR_TOKEN};
 use charter_tests::{Database, World, on_both};
 use serde_json::json;
+
+use crate::rules::play;
 
 /// Tables whose rows hold what callers sent or got.
 const TABLES: [&str; 7] = [
@@ -67,6 +70,36 @@ on_both! {
         assert_eq!(reveal("two").expect(200)["value"], "second");
         tenant.client.delete("/v1/vault/api").expect(200);
         reveal("three").expect_error(404, "not_found");
+    }
+}
+
+on_both! {
+    fn a_secret_that_another_primitive_was_shown_is_not_kept_with_its_answer(world: Builder::new()) {
+        world.install("script", &Artefacts::get().fixture("script"));
+        let tenant = world.register();
+        let value = "a-value-that-another-primitive-is-shown";
+        tenant.client.put("/v1/vault/api", &json!({"value": value})).expect(200);
+        let reveal = json!([{"call": "vault.reveal", "parameters": {"name": "api"}, "body": {}}]);
+        let deeper = json!([{"call": "script.play", "body": {"steps": reveal}}]);
+        for steps in [&reveal, &deeper] {
+            let key = unique("key");
+            let ask = || tenant.client.call("POST", "/v1/script").idempotency_key(&key).json(&json!({"steps": steps})).send();
+            let first = ask();
+            first.expect(200);
+            assert!(first.text().contains(value), "{first}");
+            let again = ask();
+            assert_eq!(again.expect_error(409, "state_conflict")["reason"], "answer_not_kept");
+            assert!(!again.text().contains(value), "{again}");
+        }
+        let asks = play(&tenant.client, json!([{"enqueue": reveal, "answer": true, "public": true}]));
+        assert_eq!(asks.expect_error(409, "state_conflict")["reason"], "answer_not_kept");
+        let jobs = tenant.client.get("/v1/jobs").expect(200);
+        let job = &jobs["jobs"][0];
+        assert_eq!((&job["status"], &job["result_kept"]), (&json!("succeeded"), &json!(false)), "{job}");
+        assert_eq!(job["result"], json!(null));
+        let everything = everything(world);
+        assert!(holds(&everything, tenant.user.as_str()), "the search finds nothing at all");
+        assert!(!holds(&everything, value), "it is kept or logged in the clear");
     }
 }
 

@@ -29,7 +29,8 @@ pub(crate) struct Admission {
     nested: Vec<Arc<Lobby>>,
     /// Places in the queue: whoever waits holds one.
     queue: Arc<Lobby>,
-    parked: Arc<AtomicUsize>,
+    /// Places of calls that wait for a change.
+    parked: Arc<Lobby>,
     tenants: Mutex<HashMap<Arc<str>, Arc<Tenant>>>,
     bytes: Arc<ByteCount>,
 }
@@ -125,12 +126,11 @@ pub(crate) struct Full {
 #[derive(Debug)]
 pub(crate) struct Parked {
     tenant: Arc<Tenant>,
-    all: Arc<AtomicUsize>,
+    _seat: Seat,
 }
 
 impl Drop for Parked {
     fn drop(&mut self) {
-        self.all.fetch_sub(1, Relaxed);
         self.tenant.parked.fetch_sub(1, Relaxed);
     }
 }
@@ -142,7 +142,7 @@ impl Admission {
             long: Lobby::with_reserve(config.long_max),
             nested: depths(config.nested_max).map(Lobby::with_reserve).collect(),
             queue: Lobby::with_reserve(config.queue_max),
-            parked: Arc::default(),
+            parked: Lobby::with_reserve(config.parked_max),
             tenants: Mutex::default(),
             bytes: Arc::new(ByteCount { used: AtomicUsize::new(0), max: config.bytes_max }),
             config,
@@ -245,21 +245,17 @@ impl Admission {
         tokio::time::timeout_at(deadline, waiter).await.map_err(|_| full())
     }
 
-    /// Counts a call that waits for a change without holding a place.
+    /// Counts a call that waits for a change without holding a place: of these, too, a tenant takes
+    /// one more only while it has fewer than are free.
     pub(crate) fn park(&self, tenant: &Arc<Tenant>) -> Result<Parked, Full> {
-        let below = |max: usize| move |n: usize| (n < max).then_some(n + 1);
-        if tenant
-            .parked
-            .fetch_update(Relaxed, Relaxed, below(self.config.parked_tenant_max))
-            .is_err()
-        {
+        let seat = self.parked.try_enter(&tenant.name);
+        let seat = seat.ok_or_else(|| Full { tenant: self.parked.is_share_used(&tenant.name) })?;
+        let max = self.config.parked_tenant_max;
+        let below = |n: usize| (n < max).then_some(n + 1);
+        if tenant.parked.fetch_update(Relaxed, Relaxed, below).is_err() {
             return Err(Full { tenant: true });
         }
-        if self.parked.fetch_update(Relaxed, Relaxed, below(self.config.parked_max)).is_err() {
-            tenant.parked.fetch_sub(1, Relaxed);
-            return Err(Full { tenant: false });
-        }
-        Ok(Parked { tenant: tenant.clone(), all: self.parked.clone() })
+        Ok(Parked { tenant: tenant.clone(), _seat: seat })
     }
 }
 
@@ -380,6 +376,26 @@ mod tests {
         let _again = admission.park(&a).unwrap();
         let _other = admission.park(&b).unwrap();
         assert_eq!(admission.park(&admission.tenant("c")).unwrap_err(), Full { tenant: false });
+    }
+
+    #[test]
+    fn tenants_that_let_as_many_calls_wait_as_they_may_leave_room_for_the_next_one() {
+        let admission = Admission::new(AdmissionConfig::default());
+        let AdmissionConfig { parked_max, parked_tenant_max, .. } = admission.config;
+        let mut held = Vec::new();
+        for n in 0..parked_max / parked_tenant_max + 4 {
+            let tenant = admission.tenant(&n.to_string());
+            let before = held.len();
+            held.extend(std::iter::from_fn(|| admission.park(&tenant).ok()));
+            assert!((1..=parked_tenant_max).contains(&(held.len() - before)), "{n}");
+            assert_eq!(admission.park(&tenant).unwrap_err(), Full { tenant: true });
+        }
+        assert!(held.len() < parked_max);
+        let next = admission.tenant("next");
+        drop(admission.park(&next).unwrap());
+        held.clear();
+        let alone = std::iter::from_fn(|| admission.park(&next).ok()).collect::<Vec<_>>();
+        assert_eq!(alone.len(), parked_tenant_max, "each gave back what it had");
     }
 
     #[tokio::test]

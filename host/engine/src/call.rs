@@ -4,6 +4,8 @@
 //! `run.rs`.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::SeqCst;
 
 use bytes::Bytes;
 use charter_kernel::governance::hold::Word;
@@ -51,6 +53,24 @@ pub struct Call {
     pub client_gone: CancellationToken,
     /// Gives leave to its regulated actions; without one none is given.
     pub gateway: Option<Arc<dyn Gateway>>,
+    /// Whether another primitive has shown it a secret.
+    pub shown: Shown,
+}
+
+/// Set once a nested call has answered with a secret: from then on the answer of the call that asked
+/// may hold it, and is kept nowhere either.
+#[derive(Clone, Debug, Default)]
+pub struct Shown(Arc<AtomicBool>);
+
+impl Shown {
+    /// Whether it was.
+    pub fn is_set(&self) -> bool {
+        self.0.load(SeqCst)
+    }
+
+    pub(crate) fn set(&self) {
+        self.0.store(true, SeqCst);
+    }
 }
 
 impl Call {
@@ -174,6 +194,8 @@ pub struct Ending<'a> {
     /// Whether an effect has left the host, so that the outcome must be recorded whatever it is. Of
     /// a refusal: but for changes of other primitives that say that nothing was done.
     pub dispatched: bool,
+    /// Whether another primitive has shown the call a secret: nothing keeps its answer.
+    pub shown: bool,
 }
 
 /// How a request ends.

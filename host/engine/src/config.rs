@@ -82,7 +82,7 @@ pub struct AdmissionConfig {
     pub bytes_max: usize,
     /// Calls that wait for a change (long polls): they hold no place and no instance.
     pub parked_max: usize,
-    /// The same for one organization.
+    /// The same for one organization, however many are free.
     pub parked_tenant_max: usize,
 }
 

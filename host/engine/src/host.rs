@@ -87,4 +87,6 @@ pub struct Reply {
     pub status: u16,
     /// UTF-8 JSON text; `null` for none.
     pub body: String,
+    /// Whether it may show a secret.
+    pub secret: bool,
 }

@@ -106,6 +106,7 @@ impl JobRecord {
             fraction: None,
             note: None,
             result: None,
+            result_not_kept: false,
             error: None,
             acted: false,
             settled: 0,
@@ -205,6 +206,9 @@ pub struct JobRecord {
     /// Its answer, once it succeeded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result: Option<Value>,
+    /// Whether it succeeded with an answer that may show a secret, which is kept nowhere.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub result_not_kept: bool,
     /// Code and message of the last failure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<Value>,

@@ -37,7 +37,7 @@ mod story;
 mod wasi;
 
 pub use answer::{Answer, AnswerBody, Outcome};
-pub use call::{Call, Claiming, Ending, EndingResult, Entry, Finish, Request, Signal};
+pub use call::{Call, Claiming, Ending, EndingResult, Entry, Finish, Request, Shown, Signal};
 pub use charter_kernel::refusal::Failure;
 pub use component::Component;
 pub use config::{AdmissionConfig, EngineConfig, EngineError};

@@ -160,6 +160,7 @@ fn call(operation: &str, body: &str) -> Call {
         lineage: Lineage::outermost("request"),
         client_gone: CancellationToken::new(),
         gateway: None,
+        shown: charter_engine::Shown::default(),
     }
 }
 

@@ -12,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::app::App;
 
+mod ahead;
 mod approvals;
 mod checkpoints;
 mod due;
@@ -33,6 +34,7 @@ pub fn start(app: &Arc<App>, folder: Option<Folder>) {
     app.tasks.spawn(until_drained(app, follow::run(app.clone())));
     app.tasks.spawn(jobs::run(app.clone()));
     app.tasks.spawn(until_drained(app, schedules::run(app.clone())));
+    app.tasks.spawn(until_drained(app, ahead::run(app.clone())));
     app.tasks.spawn(until_drained(app, erase::run(app.clone())));
     app.tasks.spawn(until_drained(app, approvals::run_approved(app.clone())));
     app.tasks.spawn(until_drained(app, approvals::expire_undecided(app.clone())));

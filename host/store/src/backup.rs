@@ -9,6 +9,7 @@ mod table;
 
 use std::path::Path;
 
+use charter_kernel::unit::Fact;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use tokio::fs::File;
@@ -70,8 +71,13 @@ impl Store {
 
     /// Fills an empty database from a backup file; answers the number of rows. The file is checked
     /// whole before anything is written, and nothing stays of an embedded database that was made
-    /// for a restore that failed. One that is killed leaves no database that a host starts on.
-    pub async fn restore(config: StoreConfig, from: &Path) -> Result<u64, BackupError> {
+    /// for a restore that failed. One that is killed leaves no database that a host starts on. `told`
+    /// is the fact that says so, behind all those of the backup.
+    pub async fn restore(
+        config: StoreConfig,
+        from: &Path,
+        told: Option<&Fact>,
+    ) -> Result<u64, BackupError> {
         let rows = verify(from).await?;
         let database = Database::new(&config)?;
         let folder = database.file().and_then(|file| file.parent());
@@ -83,8 +89,8 @@ impl Store {
         let hold = Self::hold(&config)?;
         let is_new = database.file().is_some_and(|file| file.symlink_metadata().is_err());
         let filled = match is_new {
-            true => fill_new(&config, &database, from).await,
-            false => fill(&config, &database, from).await,
+            true => fill_new(&config, &database, from, told).await,
+            false => fill(&config, &database, from, told).await,
         };
         if filled.is_err() && is_new {
             hold.discard();
@@ -100,9 +106,10 @@ async fn fill_new(
     config: &StoreConfig,
     database: &Database,
     from: &Path,
+    told: Option<&Fact>,
 ) -> Result<(), BackupError> {
     let half = database.set_aside()?;
-    let filled = match fill(config, &half, from).await {
+    let filled = match fill(config, &half, from, told).await {
         Ok(()) => half.take_place_of(database).map_err(BackupError::from),
         Err(error) => Err(error),
     };
@@ -113,7 +120,12 @@ async fn fill_new(
 }
 
 /// Makes the schema and reads the file into it, in one transaction.
-async fn fill(config: &StoreConfig, database: &Database, from: &Path) -> Result<(), BackupError> {
+async fn fill(
+    config: &StoreConfig,
+    database: &Database,
+    from: &Path,
+    told: Option<&Fact>,
+) -> Result<(), BackupError> {
     let mut connection = crate::migrate::begin(database).await?;
     for table in TABLES {
         let sql = database
@@ -127,6 +139,9 @@ async fn fill(config: &StoreConfig, database: &Database, from: &Path) -> Result<
         }
     }
     read_rows(&mut connection, database.dialect, from).await?;
+    if let Some(fact) = told {
+        table::tell(&mut connection, database.dialect, fact).await?;
+    }
     table::rebuild(&mut connection, database.dialect).await?;
     if !crate::seal::opens(config, &mut connection, database.dialect).await? {
         let other = "the key file here is another deployment's, or an older copy of the right one: it does not open this backup";

@@ -5,7 +5,7 @@
 //! future. Between two readings that are each a little off it stands still rather than go back: what
 //! is due when it is written is due when it is looked for.
 
-use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -14,6 +14,40 @@ use tokio::time::Instant as Steady;
 
 /// A reading that took longer says too little of when it was taken.
 const READING_MAX: Duration = Duration::from_secs(1);
+
+/// A step back that is longer than this was of a clock that had been ahead, not of one that is read
+/// by several.
+pub const SET_BACK_MS: i64 = 600_000;
+
+/// A clock that notices when it is set back.
+pub(crate) struct NoticingClock {
+    own: Arc<dyn Clock>,
+    /// The latest time that was told since.
+    latest: AtomicI64,
+    set_back: AtomicU64,
+}
+
+impl NoticingClock {
+    pub(crate) fn new(own: Arc<dyn Clock>) -> Self {
+        Self { own, latest: AtomicI64::new(i64::MIN), set_back: AtomicU64::new(0) }
+    }
+
+    /// How often it was set back, by as much as was told.
+    pub(crate) fn count_set_back(&self) -> u64 {
+        self.set_back.load(Relaxed)
+    }
+}
+
+impl Clock for NoticingClock {
+    fn now(&self) -> Instant {
+        let now = self.own.now();
+        if self.latest.fetch_max(now.0, Relaxed) > now.0.saturating_add(SET_BACK_MS) {
+            self.latest.store(now.0, Relaxed);
+            self.set_back.fetch_add(1, Relaxed);
+        }
+        now
+    }
+}
 
 /// The database's time, as of the last look at it; the machine's own before the first.
 pub(crate) struct DatabaseClock {
@@ -73,6 +107,31 @@ mod tests {
         fn now(&self) -> Instant {
             Instant(0)
         }
+    }
+
+    struct Hands(AtomicI64);
+
+    impl Clock for Hands {
+        fn now(&self) -> Instant {
+            Instant(self.0.load(Relaxed))
+        }
+    }
+
+    #[test]
+    fn a_clock_that_is_set_back_is_noticed_once_and_by_a_little_not_at_all() {
+        let hands = Arc::new(Hands(AtomicI64::new(0)));
+        let clock = NoticingClock::new(hands.clone());
+        let count_at = |at: i64| {
+            hands.0.store(at, Relaxed);
+            assert_eq!((clock.now(), clock.now()), (Instant(at), Instant(at)));
+            clock.count_set_back()
+        };
+        assert_eq!(count_at(5 * SET_BACK_MS), 0);
+        assert_eq!(count_at(4 * SET_BACK_MS), 0);
+        assert_eq!(count_at(4 * SET_BACK_MS - 1), 1, "little by little");
+        assert_eq!(count_at(4 * SET_BACK_MS), 1);
+        assert_eq!(count_at(9 * SET_BACK_MS), 1);
+        assert_eq!(count_at(0), 2);
     }
 
     #[test]

@@ -34,6 +34,7 @@ mod transact;
 mod txn;
 mod wake;
 
+pub use clock::SET_BACK_MS;
 pub use committer::StoreStatus;
 pub use config::StoreConfig;
 pub use epoch::Epoch;
@@ -46,8 +47,8 @@ pub use lobby::{Lobby, Seat, Waiter};
 pub use patience::Patience;
 pub use priority::give_way;
 pub use query::{
-    GroupStanding, LogEntry, LogHead, LogPage, Order, PAGE_BYTES_MAX, PAGE_ROWS_MAX, Page, Query,
-    SequencedFact, TESTS_MAX, Test,
+    GroupDue, GroupStanding, GroupsDue, LogEntry, LogHead, LogPage, Order, PAGE_BYTES_MAX,
+    PAGE_ROWS_MAX, Page, PutOff, Query, SequencedFact, TESTS_MAX, Test,
 };
 pub use store::{BLOB_BYTES_MAX, FolderLock, Rotation, Snapshot, Store};
 pub use ticket::Ticket;

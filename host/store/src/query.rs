@@ -110,6 +110,37 @@ pub struct GroupStanding {
     pub oldest: Option<Instant>,
 }
 
+/// A page of groups of leased rows.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct GroupsDue {
+    /// Those whose next row is due, by their names.
+    pub due: Vec<GroupDue>,
+    /// When the next one of the others is.
+    pub next: Option<Instant>,
+    /// The last name of the page, where there may be more behind it.
+    pub last: Option<String>,
+}
+
+/// A group whose next row is due.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GroupDue {
+    /// Its name.
+    pub name: String,
+    /// Since when its next row is due.
+    pub due: Instant,
+    /// The reach of that row.
+    pub reach: Reach,
+}
+
+/// The rows of a group that are asked for by [`crate::Store::put_off`].
+#[derive(Clone, Copy, Debug)]
+pub struct PutOff {
+    /// They are due later than this.
+    pub beyond: Instant,
+    /// One that was never handed out was inserted after this.
+    pub inserted_after: Instant,
+}
+
 /// One entry of a log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogEntry {

@@ -12,6 +12,7 @@ mod find;
 mod forget;
 mod log;
 mod presence;
+mod put_off;
 mod rotate;
 mod scan;
 mod seal;
@@ -27,7 +28,7 @@ use charter_kernel::unit::{Applied, Guard, Key, Rejection, Unit};
 use tokio_util::sync::CancellationToken;
 use zeroize::Zeroizing;
 
-use crate::clock::DatabaseClock;
+use crate::clock::{DatabaseClock, NoticingClock};
 use crate::committer::{Committer, StoreStatus};
 use crate::config::StoreConfig;
 use crate::connection::Database;
@@ -56,6 +57,8 @@ pub struct Store {
 
 pub(crate) struct Inner {
     pub(crate) config: StoreConfig,
+    /// The clock of the configuration.
+    noticing: Arc<NoticingClock>,
     pub(crate) database: Database,
     /// Connections that only read.
     pub(crate) readers: Pool,
@@ -118,6 +121,8 @@ impl Store {
         if let Some(clock) = &clock {
             config.clock = clock.clone();
         }
+        let noticing = Arc::new(NoticingClock::new(config.clock.clone()));
+        config.clock = noticing.clone();
         let epochs = database.epochs(&config, clock);
         let connections = config.readers.max(2);
         let rows = Readers::start(Rows, &database, &readers, connections, &closing)
@@ -150,6 +155,7 @@ impl Store {
         let root = Zeroizing::new([0; 32]);
         let inner = Inner {
             config,
+            noticing,
             database,
             readers,
             rows,
@@ -198,6 +204,14 @@ impl Store {
     /// The time now, by that clock.
     pub fn now(&self) -> Instant {
         self.inner.config.clock.now()
+    }
+
+    /// How often the clock was set back since the store was opened, by more than [`SET_BACK_MS`] of
+    /// what anybody here was told.
+    ///
+    /// [`SET_BACK_MS`]: crate::SET_BACK_MS
+    pub fn count_set_back(&self) -> u64 {
+        self.inner.noticing.count_set_back()
     }
 
     /// Commits a unit. Once it is queued it is decided, whether or not the caller still waits.

@@ -2,14 +2,15 @@
 //!
 //! Knows nothing of HTTP. The token itself is shown once, by whoever made it, and never again. Each
 //! change that a token was admitted to requires at its commit that the token is the same still, so
-//! that one which was replaced does nothing more on any replica.
+//! that one which was replaced does nothing more on any replica; nor does a start bring it back.
 
 use std::sync::{Arc, PoisonError, RwLock};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use charter_kernel::audit::AuditRow;
 use charter_kernel::unit::{Draft, Fact, Guard, Key, Reach, Space};
-use charter_store::{Store, Txn};
+use charter_store::{Store, TransactError, Txn, audit_fact};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
@@ -23,6 +24,8 @@ const PREFIX: &str = "op_";
 const TOKEN_BYTES: usize = 32;
 /// 128 bits of base64.
 const LENGTH_MIN: usize = 22;
+/// Tokens that were replaced, the newest: none of them counts again.
+const FORMER_MAX: usize = 100;
 
 /// The row that the hash is kept in.
 #[derive(Serialize, Deserialize)]
@@ -30,6 +33,9 @@ struct Record {
     /// SHA-256 of the token, base64. A token has 128 bits at least, so that a slow hash would add
     /// nothing.
     hash: String,
+    /// The same of those before it, the oldest first; none in rows of earlier builds.
+    #[serde(default)]
+    former: Vec<String>,
 }
 
 /// The token as its row keeps it.
@@ -73,28 +79,33 @@ pub struct Operator {
 
 impl Operator {
     /// Reads the hash that the deployment keeps, or makes the first token, which is returned to be
-    /// shown once. A token given by the configuration replaces what was kept.
+    /// shown once. A token given by the configuration replaces what was kept, and leaves a row that
+    /// says so.
     ///
     /// # Errors
-    /// When the store cannot be read or written.
+    /// For a given token that was replaced before, and when the store cannot be read or written.
     pub async fn open(
         store: Store,
         given: Option<&Secret>,
     ) -> anyhow::Result<(Self, Option<Secret>)> {
+        let found = read(&store).await?;
         if let Some(given) = given {
             let hash = digest(given.reveal());
-            let kept = match read(&store).await? {
+            let kept = match found {
                 Some(kept) if kept.hash == hash => kept,
-                _ => keep(&store, hash).await?,
+                _ => set(&store, hash).await?,
             };
             return Ok((Self::with(store, kept), None));
         }
-        if let Some(kept) = read(&store).await? {
+        if let Some(kept) = found {
             return Ok((Self::with(store, kept), None));
         }
         let token = new_token()?;
-        let kept = keep(&store, digest(token.reveal())).await?;
-        Ok((Self::with(store, kept), Some(token)))
+        let hash = digest(token.reveal());
+        let mut txn = store.begin("");
+        let version = put(&mut txn, hash).await?;
+        txn.commit().await?;
+        Ok((Self::with(store, Kept { hash, version }), Some(token)))
     }
 
     fn with(store: Store, kept: Kept) -> Self {
@@ -186,16 +197,61 @@ async fn read(store: &Store) -> anyhow::Result<Option<Kept>> {
     Ok(bytes.try_into().ok().map(|hash| Kept { hash, version: row.version }))
 }
 
-async fn keep(store: &Store, hash: [u8; 32]) -> anyhow::Result<Kept> {
-    let mut txn = store.begin("");
-    let version = put(&mut txn, hash).await?;
-    txn.commit().await?;
-    Ok(Kept { hash, version })
+/// Keeps the token that the configuration gives, unless it was replaced before: of replicas that
+/// start at once one may have the configuration of yesterday.
+async fn set(store: &Store, hash: [u8; 32]) -> anyhow::Result<Kept> {
+    let kept = store.transact("", async |txn: &mut Txn| {
+        let before = record(txn).await?;
+        let text = URL_SAFE_NO_PAD.encode(hash);
+        if before.as_ref().is_some_and(|before| before.former.contains(&text)) {
+            anyhow::bail!(
+                "the operator's token that the configuration gives (CHARTER_OPERATOR_TOKEN in the \
+                 environment, or [operator] token or token_file in the file) was replaced, and \
+                 counts no more: take it out there, and the one that replaced it counts; or give a \
+                 new one (`openssl rand -base64 24` makes one)"
+            );
+        }
+        // The first token replaces none, and another replica may just have set this one.
+        if before.is_some_and(|before| before.hash != text) {
+            let row = row_of_set(txn)?;
+            txn.fact(row);
+        }
+        Ok(Kept { hash, version: put(txn, hash).await? })
+    });
+    kept.await.map_err(TransactError::flatten)
+}
+
+/// The row of a start that has replaced the token.
+fn row_of_set(txn: &Txn) -> anyhow::Result<Fact> {
+    let row = AuditRow {
+        at: txn.store().now(),
+        actor: ("operator", "configuration"),
+        action: "operator.token.set",
+        entity_type: Some("operator"),
+        entity_id: Some("token"),
+        decision: "allowed",
+        ..AuditRow::default()
+    };
+    Ok(audit_fact(&row)?)
+}
+
+async fn record(txn: &mut Txn) -> anyhow::Result<Option<Record>> {
+    let row = txn.get(&key()).await?;
+    Ok(row.map(|row| serde_json::from_str(&row.body)).transpose()?)
 }
 
 /// Writes the row, and answers its version.
 async fn put(txn: &mut Txn, hash: [u8; 32]) -> anyhow::Result<u64> {
-    let body = serde_json::to_string(&Record { hash: URL_SAFE_NO_PAD.encode(hash) })?;
+    let hash = URL_SAFE_NO_PAD.encode(hash);
+    let mut former = Vec::new();
+    if let Some(before) = record(txn).await? {
+        former = before.former;
+        if before.hash != hash {
+            former.push(before.hash);
+        }
+        former.drain(..former.len().saturating_sub(FORMER_MAX));
+    }
+    let body = serde_json::to_string(&Record { hash, former })?;
     Ok(txn.put(key(), Draft { body, ..Draft::default() }).await?.version)
 }
 

@@ -185,7 +185,7 @@ impl Receipt {
             return Ok(0);
         }
         let credit = ledger::balance(ledger::CREDIT)?;
-        // What is only set aside is not spent yet.
+        // Credit that is only set aside is not spent yet.
         let there = cents(credit.posted.saturating_add(coming));
         let taken = wanted.min(u64::try_from(there).unwrap_or_default());
         let amount = micro_usd(taken);

@@ -2,6 +2,8 @@
 //!
 //! Endpoints are served side by side, each by itself. Those that fail or are slow have places of
 //! their own, and of all places an organization has a share: its endpoints wait for its own alone.
+//! A few of its endpoints wait at a time: each look passes on behind the others, so that it sees
+//! whatever is due of everybody, and the next look begins at the first that it passed over.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,7 +15,7 @@ use charter_kernel::audit::AuditRow;
 use charter_kernel::id::FactId;
 use charter_kernel::time::Instant;
 use charter_kernel::unit::{Fact, Guard, Rejection, Take, Taken, Unit, Write};
-use charter_store::{CommitError, Lobby, Seat, audit_fact};
+use charter_store::{CommitError, GroupDue, Lobby, ReadError, Seat, Store, Waiter, audit_fact};
 use charter_tenancy::records::Record as _;
 use charter_tenancy::records::webhook::{Attempt, Delivery, DeliveryOutcome, ENDED, Webhook};
 use charter_tenancy::stored;
@@ -30,13 +32,19 @@ use crate::webhooks;
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Endpoints served at one time, and apart from them those whose last delivery failed or was slow.
 const ENDPOINTS_MAX: usize = 256;
+/// Of each kind, endpoints of one organization that wait for a place at one time.
+const WAITING_EACH: usize = 4;
+/// Of each kind, endpoints that wait for a place at one time.
+const WAITING_MAX: usize = 10_000;
 /// Endpoints that are remembered to fail or to be slow; beyond it all are forgotten, and found out
 /// again.
 const FAILING_MAX: usize = 100_000;
 /// Deliveries to one endpoint at one time.
 const PARALLEL: usize = 8;
-/// Due endpoints looked at in one turn.
-const TURN_MAX: u32 = 10_000;
+/// Endpoints read at once.
+const PAGE: u32 = 1_000;
+/// A look at many endpoints takes its time: so many times as long, the next one waits.
+const REST: u32 = 4;
 /// How long one try may take.
 const TRY: Duration = Duration::from_secs(15);
 /// An answer that takes longer is slow.
@@ -70,64 +78,167 @@ impl Serving {
     }
 }
 
-/// Places for those that soon take what they are sent, and for those that do not. In either an
-/// organization takes one more only while it has fewer than are free.
+/// Places of one kind. An organization takes one more only while it has fewer than are free.
 struct Places {
-    healthy: Arc<Lobby>,
-    failing: Arc<Lobby>,
+    places: Arc<Lobby>,
+    /// Places in the queue: whoever waits holds one.
+    queue: Arc<Lobby>,
+}
+
+/// A place, or a turn to wait for one.
+enum Turn {
+    Now(Seat),
+    Later { waiter: Waiter, _queued: Seat },
 }
 
 impl Places {
     fn new() -> Self {
+        Self { places: Lobby::with_reserve(ENDPOINTS_MAX), queue: Lobby::with_reserve(WAITING_MAX) }
+    }
+
+    /// A place for an endpoint of this organization, or a turn; neither where as many wait as may.
+    fn ask(&self, organization: &Arc<str>) -> Option<Turn> {
+        if self.places.count_waiting(organization) >= WAITING_EACH {
+            return None;
+        }
+        match self.places.enter(organization) {
+            Ok(seat) => Some(Turn::Now(seat)),
+            Err(waiter) => {
+                let queued = self.queue.try_enter(organization)?;
+                Some(Turn::Later { waiter, _queued: queued })
+            }
+        }
+    }
+}
+
+impl Turn {
+    /// The place, once there is one.
+    async fn seat(self) -> Seat {
+        match self {
+            Self::Now(seat) => seat,
+            Self::Later { waiter, .. } => waiter.await,
+        }
+    }
+}
+
+/// An endpoint's part of a look: it is served in its turn.
+struct Begun {
+    served: ServedEndpoint,
+    organization: Arc<str>,
+    turn: Turn,
+}
+
+/// The endpoints of this process: who is served, who may be, and where the next look begins.
+struct Endpoints {
+    serving: Arc<Mutex<Serving>>,
+    /// Places for those that soon take what they are sent.
+    healthy: Places,
+    /// Places for those that do not.
+    failing: Places,
+    /// The endpoint before the first that the last look passed over.
+    after: Mutex<String>,
+}
+
+impl Endpoints {
+    fn new() -> Self {
         Self {
-            healthy: Lobby::with_reserve(ENDPOINTS_MAX),
-            failing: Lobby::with_reserve(ENDPOINTS_MAX),
+            serving: Arc::default(),
+            healthy: Places::new(),
+            failing: Places::new(),
+            after: Mutex::default(),
         }
     }
 
-    /// A place for an endpoint of this organization, once there is one.
-    async fn seat(&self, organization: &Arc<str>, failing: bool) -> Seat {
-        let places = if failing { &self.failing } else { &self.healthy };
-        places.seat(organization).await
+    fn places(&self, endpoint: &str) -> &Places {
+        let failing = lock(&self.serving).failing.contains(endpoint);
+        if failing { &self.failing } else { &self.healthy }
+    }
+
+    /// Begins with each endpoint that something is due to, as far as it may; when the next one is.
+    async fn look(
+        &self,
+        store: &Store,
+        mut begin: impl FnMut(Begun),
+    ) -> Result<Option<Instant>, ReadError> {
+        let first = std::mem::take(&mut *lock(&self.after));
+        let behind = (!first.is_empty()).then(|| (String::new(), Some(first.clone())));
+        let mut next: Option<Instant> = None;
+        let mut passed_over = None;
+        for (mut after, until) in std::iter::once((first, None)).chain(behind) {
+            let is_within = |name: &String| until.as_ref().is_none_or(|until| name <= until);
+            let mut before = after.clone();
+            loop {
+                let page = store.groups_due(&Delivery::all(), &after, PAGE).await?;
+                for group in page.due.into_iter().filter(|group| is_within(&group.name)) {
+                    if !self.ask(&group, &mut begin) {
+                        passed_over.get_or_insert(before);
+                    }
+                    before = group.name;
+                }
+                next = next.into_iter().chain(page.next).min();
+                match page.last.filter(is_within) {
+                    Some(last) => after = last,
+                    None => break,
+                }
+            }
+        }
+        *lock(&self.after) = passed_over.unwrap_or_default();
+        Ok(next)
+    }
+
+    /// Begins with an endpoint that is not served yet; false where as many wait as may.
+    fn ask(&self, group: &GroupDue, begin: &mut impl FnMut(Begun)) -> bool {
+        let endpoint = &group.name;
+        if endpoint == ENDED || lock(&self.serving).endpoints.contains(endpoint) {
+            return true;
+        }
+        let organization: Arc<str> = group.reach.as_str().into();
+        let Some(turn) = self.places(endpoint).ask(&organization) else { return false };
+        lock(&self.serving).endpoints.insert(endpoint.clone());
+        let served = ServedEndpoint { serving: self.serving.clone(), endpoint: endpoint.clone() };
+        begin(Begun { served, organization, turn });
+        true
     }
 }
 
 /// Never ends by itself.
 pub async fn run(adapters: Arc<Adapters>, tasks: TaskTracker, draining: CancellationToken) {
-    let serving = Arc::new(Mutex::new(Serving::default()));
-    let places = Arc::new(Places::new());
+    let endpoints = Arc::new(Endpoints::new());
     loop {
-        let (due, next) = match adapters.store.groups_due(&Delivery::all(), TURN_MAX).await {
-            Ok(found) => found,
+        let began = tokio::time::Instant::now();
+        let begin = |begun: Begun| {
+            let (adapters, endpoints) = (adapters.clone(), endpoints.clone());
+            let draining = draining.clone();
+            tasks.spawn(async move {
+                let served = serve(&adapters, begun, &endpoints);
+                if draining.run_until_cancelled(served).await == Some(Served::NoPlace) {
+                    adapters.delivery_wanted.notify_one();
+                }
+            });
+        };
+        let next = match endpoints.look(&adapters.store, begin).await {
+            Ok(next) => next,
             Err(error) => {
                 tracing::warn!(
                     error = &error as &dyn std::error::Error,
                     "due deliveries could not be looked for"
                 );
-                (Vec::new(), None)
+                None
             }
         };
-        for endpoint in due.into_iter().filter(|group| group != ENDED) {
-            if !lock(&serving).endpoints.insert(endpoint.clone()) {
-                continue;
-            }
-            let served = ServedEndpoint { serving: serving.clone(), endpoint };
-            let (adapters, places) = (adapters.clone(), places.clone());
-            let draining = draining.clone();
-            tasks.spawn(async move {
-                let _ = draining.run_until_cancelled(serve(&adapters, &served, &places)).await;
-            });
-        }
+        let rest = (REST * began.elapsed()).min(LOOK_EVERY);
         let wait = next.map_or(LOOK_EVERY, |next| {
             Duration::from_millis(u64::try_from(next.0 - adapters.store.now().0).unwrap_or(0))
                 .clamp(Duration::from_millis(20), LOOK_EVERY)
         });
-        let _ = tokio::time::timeout(wait, adapters.delivery_wanted.notified()).await;
+        tokio::time::sleep(rest).await;
+        let wanted = adapters.delivery_wanted.notified();
+        let _ = tokio::time::timeout(wait.saturating_sub(rest), wanted).await;
     }
 }
 
-fn lock(serving: &Mutex<Serving>) -> std::sync::MutexGuard<'_, Serving> {
-    serving.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// An endpoint that is served; dropped, it can be again.
@@ -142,22 +253,20 @@ impl Drop for ServedEndpoint {
     }
 }
 
+/// Why an endpoint is served no longer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Served {
+    /// Nothing is due to it, or it cannot be known.
+    Nothing,
+    /// It has to wait for a place once more.
+    NoPlace,
+}
+
 /// Sends what is due to one endpoint.
-async fn serve(adapters: &Adapters, served: &ServedEndpoint, places: &Places) {
-    let organization: Arc<str> =
-        match adapters.store.next_reach(&Delivery::all(), &served.endpoint).await {
-            Ok(Some(reach)) => reach.as_str().into(),
-            Ok(None) => return,
-            Err(error) => {
-                return tracing::warn!(
-                    error = &error as &dyn std::error::Error,
-                    "an endpoint's organization cannot be read; its deliveries wait"
-                );
-            }
-        };
+async fn serve(adapters: &Adapters, begun: Begun, endpoints: &Endpoints) -> Served {
+    let Begun { served, organization, turn } = begun;
+    let mut place = turn.seat().await;
     loop {
-        let failing = lock(&served.serving).failing.contains(&served.endpoint);
-        let _place = places.seat(&organization, failing).await;
         let take = Take {
             reach: None,
             space: Delivery::all(),
@@ -168,13 +277,21 @@ async fn serve(adapters: &Adapters, served: &ServedEndpoint, places: &Places) {
         let taken = match adapters.store.commit(Unit { takes: vec![take], ..Unit::default() }).await
         {
             Ok(applied) => applied.taken.into_iter().flatten().collect::<Vec<_>>(),
-            Err(error) => return tracing::warn!(%error, "due deliveries could not be taken"),
+            Err(error) => {
+                tracing::warn!(%error, "due deliveries could not be taken");
+                return Served::Nothing;
+            }
         };
         if taken.is_empty() {
-            return;
+            return Served::Nothing;
         }
         let sent = join_all(taken.into_iter().map(|taken| deliver_one(adapters, taken))).await;
         lock(&served.serving).note_end(&served.endpoint, sent.into_iter().all(|good| good));
+        drop(place);
+        match endpoints.places(&served.endpoint).places.try_enter(&organization) {
+            Some(seat) => place = seat,
+            None => return Served::NoPlace,
+        }
     }
 }
 
@@ -387,23 +504,116 @@ async fn commit(adapters: &Adapters, unit: Unit) {
 
 #[cfg(test)]
 mod tests {
-    use futures::FutureExt as _;
+    use std::collections::BTreeMap;
+
+    use charter_kernel::time::Clock;
+    use charter_kernel::unit::{Draft, Key, Reach};
+    use charter_store::StoreConfig;
 
     use super::*;
 
+    struct Still;
+
+    impl Clock for Still {
+        fn now(&self) -> Instant {
+            Instant(1_800_000_000_000)
+        }
+    }
+
+    /// A store on a folder of its own, which goes with the bed.
+    struct Bed {
+        store: Store,
+        folder: std::path::PathBuf,
+    }
+
+    impl Bed {
+        async fn new() -> Self {
+            let name = format!("charter-deliveries-{}", uuid::Uuid::now_v7());
+            let folder = std::env::temp_dir().join(name);
+            std::fs::create_dir_all(&folder).unwrap();
+            let mut config = StoreConfig::new(folder.clone(), Arc::new(Still));
+            config.ballast_bytes = 1024 * 1024;
+            Self { store: Store::open(config).await.unwrap(), folder }
+        }
+    }
+
+    impl Drop for Bed {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_dir_all(&self.folder);
+        }
+    }
+
+    /// A delivery to each of these endpoints is due.
+    async fn deliver(store: &Store, organization: &str, endpoints: impl Iterator<Item = String>) {
+        let write = |endpoint: String| Write::Insert {
+            key: Key::new(&Reach::organization(organization), &Delivery::all(), endpoint.clone()),
+            draft: Draft { lease: Some((endpoint, store.now())), ..Draft::default() },
+        };
+        let writes = endpoints.map(write).collect();
+        let organization = organization.into();
+        store.commit(Unit { organization, writes, ..Unit::default() }).await.unwrap();
+    }
+
+    async fn look(endpoints: &Endpoints, store: &Store) -> Vec<Begun> {
+        let mut all = Vec::new();
+        endpoints.look(store, |begun| all.push(begun)).await.unwrap();
+        all
+    }
+
+    #[tokio::test]
+    async fn an_endpoint_is_served_at_once_however_many_of_others_wait_for_places() {
+        let (bed, endpoints) = (Bed::new().await, Endpoints::new());
+        let (organizations, each) = (120, 100);
+        for organization in 0..organizations {
+            let names = (0..each).map(|n| format!("{n:03}-{organization:03}"));
+            names.clone().for_each(|name| lock(&endpoints.serving).note_end(&name, false));
+            deliver(&bed.store, &format!("org-{organization:03}"), names).await;
+        }
+        let held = look(&endpoints, &bed.store).await;
+        let mut waiting = BTreeMap::<_, usize>::new();
+        for begun in held.iter().filter(|begun| matches!(begun.turn, Turn::Later { .. })) {
+            *waiting.entry(begun.organization.clone()).or_default() += 1;
+        }
+        assert_eq!(waiting.len(), organizations);
+        assert!(waiting.values().all(|waiting| *waiting == WAITING_EACH));
+        assert!(held.len() <= ENDPOINTS_MAX + organizations * WAITING_EACH);
+        assert!(look(&endpoints, &bed.store).await.is_empty(), "nobody is begun with twice");
+
+        // Behind all others by its name, and due the latest.
+        deliver(&bed.store, "new", std::iter::once("new".to_owned())).await;
+        let begun = look(&endpoints, &bed.store).await;
+        let [Begun { served, organization, turn: Turn::Now(_) }] = &begun[..] else {
+            panic!("{} were begun with", begun.len());
+        };
+        assert_eq!((&*served.endpoint, &**organization), ("new", "o/new"));
+    }
+
+    #[tokio::test]
+    async fn each_endpoint_of_an_organization_has_its_turn() {
+        let (bed, endpoints) = (Bed::new().await, Endpoints::new());
+        deliver(&bed.store, "org", (0..300).map(|n| format!("{n:03}"))).await;
+        let mut seen = HashSet::new();
+        for _ in 0..3 {
+            let begun = look(&endpoints, &bed.store).await;
+            assert_eq!(begun.len(), ENDPOINTS_MAX / 2 + WAITING_EACH);
+            seen.extend(begun.iter().map(|begun| begun.served.endpoint.clone()));
+        }
+        assert_eq!(seen.len(), 300);
+    }
+
     #[test]
     fn slow_endpoints_of_some_organizations_leave_a_place_to_the_next_one() {
-        for failing in [false, true] {
-            let places = Places::new();
-            let seat =
-                |organization: &str| places.seat(&organization.into(), failing).now_or_never();
-            let fill = |organization| std::iter::from_fn(|| seat(organization)).collect::<Vec<_>>();
-            let slow = ["o/a", "o/b", "o/c", "o/d", "o/e", "o/f"].map(fill);
-            assert_eq!(slow[0].len(), ENDPOINTS_MAX / 2);
-            assert!(slow.iter().all(|held| !held.is_empty()));
-            assert!(seat("o/a").is_none(), "its share is used");
-            assert!(seat("o/neighbour").is_some());
-        }
+        let places = Places::new();
+        let seat = |organization: &str| match places.ask(&organization.into()) {
+            Some(Turn::Now(seat)) => Some(seat),
+            _ => None,
+        };
+        let fill = |organization| std::iter::from_fn(|| seat(organization)).collect::<Vec<_>>();
+        let slow = ["o/a", "o/b", "o/c", "o/d", "o/e", "o/f"].map(fill);
+        assert_eq!(slow[0].len(), ENDPOINTS_MAX / 2);
+        assert!(slow.iter().all(|held| !held.is_empty()));
+        assert!(seat("o/a").is_none(), "its share is used");
+        assert!(seat("o/neighbour").is_some());
     }
 
     #[test]

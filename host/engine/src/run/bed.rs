@@ -24,7 +24,7 @@ use crate::answer::Answer;
 use crate::bindings::PrimitivePre;
 use crate::bindings::charter::primitive::governance::Proposal;
 use crate::bindings::charter::primitive::types;
-use crate::call::{Call, Ending, EndingResult, Entry, Finish, Request};
+use crate::call::{Call, Ending, EndingResult, Entry, Finish, Request, Shown};
 use crate::compilations::Turns;
 use crate::component::{CollectionPlan, Component, classes};
 use crate::config::EngineConfig;
@@ -230,6 +230,7 @@ impl Bed {
             lineage: Lineage::outermost(request),
             client_gone: CancellationToken::new(),
             gateway: Some(self.till.clone()),
+            shown: Shown::default(),
         }
     }
 

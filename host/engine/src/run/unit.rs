@@ -123,7 +123,8 @@ pub(super) async fn commit(
         EndingResult::Refused(_) => marks.has_acted(),
         _ => marks.is_dispatched(),
     };
-    let ending = Ending { result, claimed: marks.claimed.initialized(), dispatched };
+    let (claimed, shown) = (marks.claimed.initialized(), call.shown.is_set());
+    let ending = Ending { result, claimed, dispatched, shown };
     let settles = marks.is_dispatched() && !answered;
     let committed = match call.finish.finish(&mut txn, ending).await {
         Ok(()) if txn.unit().is_empty() => return Ok(()),

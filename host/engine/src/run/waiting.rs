@@ -37,7 +37,8 @@ impl Waits for Waiting {
         }
         self.decided.iter().for_each(|fact| txn.fact(fact.clone()));
         let result = EndingResult::Pending { approval, record };
-        let ending = Ending { result, claimed: self.is_claimed, dispatched: false };
+        let shown = self.call.shown.is_set();
+        let ending = Ending { result, claimed: self.is_claimed, dispatched: false, shown };
         self.call.finish.finish(txn, ending).boxed()
     }
 

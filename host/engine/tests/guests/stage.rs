@@ -65,7 +65,8 @@ impl Host for Desk {
     fn call(&self, nested: Nested) -> BoxFuture<'_, Result<Reply, Failure>> {
         let answer = match nested.operation.as_str() {
             "other.echo" | "other.read" => {
-                Ok(Reply { status: 201, body: nested.body.clone().unwrap_or("null".into()) })
+                let body = nested.body.clone().unwrap_or("null".into());
+                Ok(Reply { status: 201, body, secret: false })
             }
             "other.full" => Err(failure("overloaded")),
             _ => Err(failure("state_conflict")),

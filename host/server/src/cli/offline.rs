@@ -9,6 +9,7 @@ use std::sync::Arc;
 use anyhow::Context as _;
 use charter_governance::verify;
 use charter_kernel::audit::AuditRow;
+use charter_kernel::time::{Clock as _, Instant};
 use charter_kernel::unit::{Fact, Unit};
 use charter_store::{BackupError, FolderLock, OpenError, Store, audit_fact};
 use charter_tenancy::operator::{self, Operator};
@@ -86,13 +87,13 @@ pub(super) async fn verify_ledger(config: &Config) -> anyhow::Result<()> {
 
 pub(super) async fn restore(config: &Config, file: &Path) -> anyhow::Result<()> {
     check_data_dir(&config.data.dir)?;
-    let restored =
-        Store::restore(store_config(config, Arc::new(SystemClock)), file).await.map_err(|error| {
-            match error {
-                BackupError::Open(error) => explain_open_error(error),
-                error => anyhow::Error::new(error),
-            }
-        });
+    let row = row("operator.restore", "database", SystemClock.now())?;
+    let settings = store_config(config, Arc::new(SystemClock));
+    let restored = Store::restore(settings, file, Some(&row)).await;
+    let restored = restored.map_err(|error| match error {
+        BackupError::Open(error) => explain_open_error(error),
+        error => anyhow::Error::new(error),
+    });
     let rows = restored.with_context(|| format!("{} was not restored", file.display()))?;
     say(&format!("restored {rows} rows from {}", file.display()));
     let key = config.data.master_key();
@@ -121,7 +122,7 @@ pub(super) async fn rotate_token(config: &Config) -> anyhow::Result<()> {
         None => {
             let mut txn = store.begin("");
             let token = operator::rotate(&mut txn).await?;
-            txn.fact(row("operator.token.rotate", "token", &store)?);
+            txn.fact(row("operator.token.rotate", "token", store.now())?);
             txn.commit().await?;
             token
         }
@@ -134,7 +135,7 @@ pub(super) async fn rotate_token(config: &Config) -> anyhow::Result<()> {
 pub(super) async fn rotate_master(config: &Config) -> anyhow::Result<()> {
     let (store, _hold) = open(config).await?;
     // Ahead of the file, which no commit holds: what was begun is in the log.
-    let row = row("operator.keys.rotate_master", "master_key", &store)?;
+    let row = row("operator.keys.rotate_master", "master_key", store.now())?;
     let noted = store.commit(Unit { facts: vec![row], ..Unit::default() }).await;
     noted.context("the master key was not replaced: the audit log takes no row")?;
     let rotated = store.rotate_master().await;
@@ -153,9 +154,9 @@ pub(super) async fn rotate_master(config: &Config) -> anyhow::Result<()> {
 }
 
 /// The audit row of what is done here, for the commit that does it.
-fn row(action: &str, thing: &str, store: &Store) -> anyhow::Result<Fact> {
+fn row(action: &str, thing: &str, at: Instant) -> anyhow::Result<Fact> {
     let row = AuditRow {
-        at: store.now(),
+        at,
         actor: ("operator", "command line"),
         action,
         entity_type: Some("operator"),

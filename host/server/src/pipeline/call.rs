@@ -9,7 +9,9 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::SeqCst;
 
 use charter_adapters::public;
-use charter_engine::{Answer, Call, Claiming, Component, Entry, Finish, Outcome, Request, Signal};
+use charter_engine::{
+    Answer, Call, Claiming, Component, Entry, Finish, Outcome, Request, Shown, Signal,
+};
 use charter_governance::approvals::{self, Origin, Run};
 use charter_governance::gateway::CallGateway;
 use charter_kernel::idempotency::Lineage;
@@ -114,6 +116,7 @@ pub async fn handle(
         acted: AtomicBool::new(false),
         rendered: Default::default(),
     });
+    let shown = Shown::default();
     let call = Call {
         request_id: trail.id.as_str().to_owned(),
         scope,
@@ -129,6 +132,7 @@ pub async fn handle(
         lineage: way.lineage,
         client_gone: way.gone,
         gateway: Some(CallGateway::open(&app.governance, origin)),
+        shown: shown.clone(),
         entry: Entry::Handle(request(
             served,
             operation,
@@ -155,6 +159,7 @@ pub async fn handle(
         false => decided,
     };
     let Some(answer) = decided? else { return Ok(Ended::Again) };
+    trail.shows_secret = operation.contract.class.shows_secret() || shown.is_set();
     // A read commits nothing, and so has no record.
     let rendered = rendered.unwrap_or_else(|| answer::render(operation, validated.page(), &answer));
     Ok(Ended::Answered(answer, rendered))
@@ -198,6 +203,7 @@ pub(crate) async fn react(app: &App, admitted: Admitted, signaled: Signaled) -> 
         class: signaled.class,
         client_gone: CancellationToken::new(),
         gateway: Some(CallGateway::open(&app.governance, signaled.origin)),
+        shown: Shown::default(),
     };
     call_component(app, &served, call).await
 }

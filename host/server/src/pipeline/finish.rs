@@ -65,14 +65,14 @@ impl Approved {
         txn: &mut Txn,
         answer: &Answer,
         answered: &Answered,
-        of: &ServedOperation,
+        (of, is_secret): (&ServedOperation, bool),
     ) -> Result<(), Refusal> {
         if let AnswerBody::Job(id) = &answer.body {
             let job = Key::new(&self.reach, &jobs(), id.as_str());
             return self.run.await_job(txn, job, of.status).await;
         }
         let content = match answered.body.as_whole() {
-            Some(body) if !of.contract.class.shows_secret() => Content::Whole(body),
+            Some(body) if !is_secret => Content::Whole(body),
             _ => Content::Withheld,
         };
         self.run.end(txn, Ok((answered.status.as_u16(), content))).await
@@ -150,6 +150,12 @@ impl Finisher {
         self.rendered.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Whether the answer may show a secret: the operation's own, or one that another primitive has
+    /// shown it.
+    fn shows_secret(&self, ending: Ending<'_>) -> bool {
+        self.operation.contract.class.shows_secret() || ending.shown
+    }
+
     async fn note_answer(
         &self,
         txn: &mut Txn,
@@ -160,7 +166,8 @@ impl Finisher {
         self.audit(txn, answered.status.as_u16(), None)?;
         self.keep(txn, ending, &answered).await?;
         if let Some(approved) = &self.approved {
-            let noted = approved.note_answer(txn, answer, &answered, &self.operation).await;
+            let of = (&*self.operation, self.shows_secret(ending));
+            let noted = approved.note_answer(txn, answer, &answered, of).await;
             noted.map_err(fail_unit)?;
         }
         Ok(answered)
@@ -267,8 +274,8 @@ impl Finisher {
             EndingResult::Pending { approval, .. } => Some(approval),
             _ => None,
         };
-        // That it waits for people is no secret, and what the key is answered by.
-        let is_secret = approval.is_none() && self.operation.contract.class.shows_secret();
+        // That it waits, for people or a job, is no secret, and what the key is answered by.
+        let is_secret = approval.is_none() && job.is_none() && self.shows_secret(ending);
         let kept = Kept { status, headers: &answered.headers, body, job, approval, is_secret };
         if let Err(error) = claim.finish(&self.store, txn, kept, ending.claimed).await {
             tracing::error!(error = &error as &dyn std::error::Error, "an answer cannot be sealed");

@@ -128,7 +128,7 @@ async fn standing_of(app: &App, scope: &Scope, user: &UserId) -> Result<Vec<Guar
 
 /// Calls another primitive, and answers as the calling one is told.
 async fn call(app: &App, nested: &Nested) -> Result<Reply, Refusal> {
-    let answered = nested::run(app, nested).await?;
+    let (answered, secret) = nested::run(app, nested).await?;
     let status = answered.status.as_u16();
     let Some(bytes) = answered.body.as_whole() else {
         return Err(Refusal::state_conflict(
@@ -142,7 +142,7 @@ async fn call(app: &App, nested: &Nested) -> Result<Reply, Refusal> {
         String::from_utf8_lossy(bytes).into_owned()
     };
     if status < 400 {
-        return Ok(Reply { status, body });
+        return Ok(Reply { status, body, secret });
     }
     // A refusal that was kept under the call's key.
     let kept: Value = serde_json::from_str(&body).unwrap_or_default();

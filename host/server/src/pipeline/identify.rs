@@ -140,19 +140,41 @@ fn by_its_own_page(
     Ok(())
 }
 
+/// Refuses what signs somebody in for a page of another site, whose visitor would be somebody else
+/// from then on. A client that is no browser says nothing of sites.
+///
+/// # Errors
+/// 403 `cross_site`.
+pub fn refuse_other_sites(app: &App, headers: &HeaderMap) -> Result<(), Refusal> {
+    match from_elsewhere(headers, app.config.http.public_url.as_deref()) {
+        true => Err(Refusal::forbidden("cross_site", "A sign-in must come from this site.")),
+        false => Ok(()),
+    }
+}
+
 /// Whether the browser says that the request comes from a page of this very host.
 fn same_site(headers: &HeaderMap, public_url: Option<&str>) -> bool {
+    headers.contains_key(header::ORIGIN) && !from_elsewhere(headers, public_url)
+}
+
+/// Whether the browser says that it comes from a page of another. The public address counts alone,
+/// if the operator has said it, and not the one that the request was sent to: a name of somebody
+/// else's can lead here.
+fn from_elsewhere(headers: &HeaderMap, public_url: Option<&str>) -> bool {
     let text = |name: &HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
-    if let Some(site) = text(&FETCH_SITE)
-        && !matches!(site, "same-origin" | "same-site")
-    {
+    let site = headers.contains_key(FETCH_SITE).then(|| text(&FETCH_SITE));
+    if site.is_some_and(|site| !matches!(site, Some("same-origin" | "same-site"))) {
+        return true;
+    }
+    if !headers.contains_key(header::ORIGIN) {
         return false;
     }
-    let Some(origin) = text(&header::ORIGIN).and_then(host_of) else { return false };
-    let own = public_url.and_then(host_of);
-    let addressed = text(&header::HOST).map(without_port);
-    own.is_some_and(|host| host.eq_ignore_ascii_case(origin))
-        || addressed.is_some_and(|host| host.eq_ignore_ascii_case(origin))
+    let own = match public_url {
+        Some(url) => host_of(url),
+        None => text(&header::HOST).map(without_port),
+    };
+    let origin = text(&header::ORIGIN).and_then(host_of);
+    !origin.zip(own).is_some_and(|(origin, own)| origin.eq_ignore_ascii_case(own))
 }
 
 fn host_of(origin: &str) -> Option<&str> {
@@ -234,5 +256,27 @@ mod tests {
         assert!(!same_site(&from("http://api.example.com", "cross-site"), None));
         assert!(!same_site(&from("null", "same-origin"), None));
         assert!(!same_site(&headers(&[("host", "api.example.com")]), None));
+    }
+
+    #[test]
+    fn where_the_public_url_is_known_no_host_that_a_request_names_stands_for_it() {
+        let public = Some("https://api.example.com");
+        let from = |host: &str| {
+            let origin = format!("https://{host}");
+            headers(&[("host", host), ("origin", &origin), ("sec-fetch-site", "same-origin")])
+        };
+        assert!(same_site(&from("api.example.com"), public));
+        assert!(!same_site(&from("rebound.example.net"), public));
+        assert!(same_site(&from("rebound.example.net"), None));
+    }
+
+    #[test]
+    fn a_client_that_says_nothing_of_sites_comes_from_none() {
+        let elsewhere = |pairs: &[(&'static str, &str)]| from_elsewhere(&headers(pairs), None);
+        assert!(!elsewhere(&[("host", "api.example.com")]));
+        assert!(!elsewhere(&[("sec-fetch-site", "same-origin")]));
+        assert!(elsewhere(&[("sec-fetch-site", "cross-site")]));
+        assert!(elsewhere(&[("host", "api.example.com"), ("origin", "null")]));
+        assert!(elsewhere(&[("host", "api.example.com"), ("origin", "https://evil.example.net")]));
     }
 }

@@ -12,9 +12,9 @@ use charter_tenancy::stored::reading;
 use http::StatusCode;
 use serde_json::{Value, json};
 
-use super::answer;
 use super::caller::Caller;
 use super::respond::Answered;
+use super::{answer, claim};
 use crate::app::App;
 
 /// It was committed and will run.
@@ -81,6 +81,7 @@ fn outcome(
 ) -> Result<Option<Answered>, Refusal> {
     let job: JobRecord = serde_json::from_str(&row.body).map_err(|_| Refusal::internal())?;
     match job.outcome() {
+        Some(Ok(_)) if job.result_not_kept => Err(claim::answer_not_kept()),
         Some(Ok(result)) => Ok(Some(Answered::json(status(operation.status), result.to_string()))),
         Some(Err(error)) => Err(failure(served, &error, job.acted)),
         None => Ok(None),

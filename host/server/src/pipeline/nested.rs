@@ -41,14 +41,14 @@ impl From<Refusal> for Unmade {
     }
 }
 
-/// Calls another primitive.
+/// Calls another primitive; says as well whether the answer may show a secret.
 ///
 /// # Errors
 /// The refusal that a client would have got.
-pub async fn run(app: &App, nested: &Nested) -> Result<Answered, Refusal> {
+pub async fn run(app: &App, nested: &Nested) -> Result<(Answered, bool), Refusal> {
     let mut trail = begin(app, nested);
     match run_through(app, &mut trail, nested, None).await {
-        Ok(answered) => Ok(answered),
+        Ok(answered) => Ok((answered, trail.shows_secret)),
         Err(refusal) => {
             super::audit_refusal(app, &mut trail, &refusal).await?;
             Err(refusal)

@@ -64,6 +64,8 @@ pub struct Trail {
     pub closes: bool,
     /// Whether an audit row was committed already.
     pub audited: bool,
+    /// Whether the answer of a guest may show a secret: its own, or one that it was shown.
+    pub shows_secret: bool,
     /// How it ended, where the status does not say.
     pub outcome: Option<RequestOutcome>,
     /// The room that its body takes up.
@@ -99,6 +101,7 @@ impl Trail {
             allow: None,
             closes: false,
             audited: false,
+            shows_secret: false,
             outcome: None,
             hold: None,
             room: None,

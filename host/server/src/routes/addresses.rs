@@ -144,7 +144,7 @@ pub async fn confirm(
     Ok(account)
 }
 
-/// Leaves an audit row in the first organization of an account.
+/// Leaves an audit row in each organization that an account is a member of.
 ///
 /// # Errors
 /// When the operating system gives no randomness.
@@ -154,10 +154,10 @@ pub fn audit_for(
     operation: &str,
     account: &Account,
 ) -> Result<(), Refusal> {
-    match account.organizations.first() {
-        Some(organization) => auth::audit(txn, request, operation, 200, organization, &account.id),
-        None => Ok(()),
+    for organization in &account.organizations {
+        auth::audit(txn, request, operation, 200, organization, &account.id)?;
     }
+    Ok(())
 }
 
 /// The link behind a proof of this address. It goes with the caller's commit.

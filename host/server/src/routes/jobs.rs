@@ -107,6 +107,11 @@ struct JobItem {
     /// The outcome of a job that has succeeded.
     #[schemars(with = "Value")]
     result: Option<Value>,
+    /// Whether `result` is that outcome, once there is one: false where it shows a secret, and is
+    /// kept nowhere.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "bool")]
+    result_kept: Option<bool>,
     /// The refusal of a job that has failed.
     #[schemars(with = "Option<Map<String, Value>>")]
     error: Option<Value>,
@@ -124,6 +129,7 @@ struct JobItem {
 
 impl JobItem {
     fn of(key: &Key, row: &Row, job: JobRecord) -> Self {
+        let is_answered = job.state == "succeeded";
         Self {
             id: key.id.as_str().into(),
             status: Status::of(&job, row),
@@ -132,6 +138,7 @@ impl JobItem {
             progress: job.fraction,
             note: job.note,
             result: job.result,
+            result_kept: is_answered.then_some(!job.result_not_kept),
             error: job.error,
             approval_id: job.approval.map(Id),
             attempts: row.lease.as_ref().map_or(0, |lease| lease.count),

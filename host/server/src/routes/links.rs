@@ -6,7 +6,7 @@ use charter_kernel::id::AccountId;
 use charter_kernel::refusal::Refusal;
 use charter_kernel::unit::Reach;
 use charter_store::Txn;
-use charter_tenancy::records::account::{Account, normalize};
+use charter_tenancy::records::account::Account;
 use charter_tenancy::records::link::{ACCOUNT, Link, Purpose};
 use charter_tenancy::secret::Plain;
 use charter_tenancy::stored::{self, Versioned};
@@ -78,11 +78,7 @@ pub async fn account(txn: &mut Txn, link: &Link) -> Result<Account, Refusal> {
     let id = link.account.as_ref().ok_or_else(no_such_link)?;
     let found =
         stored::get::<Account>(txn, &Account::address(id)).await?.ok_or_else(no_such_link)?.record;
-    // An account with another address by now is not the one that the link was mailed to; and whoever
-    // reads its mail in secret is out once the password is another.
-    let is_same = normalize(&found.email) == normalize(&link.email)
-        && link.password_version.is_none_or(|version| version == found.password_version);
-    if is_same { Ok(found) } else { Err(no_such_link()) }
+    if link.fault_for(&found).is_none() { Ok(found) } else { Err(no_such_link()) }
 }
 
 /// The account that a presented link of this purpose acts for, with the link.

@@ -57,7 +57,8 @@ impl Form {
     /// # Errors
     /// 400 for what is no form, 403 for another site's.
     pub fn read(app: &App, request: &HostRequest) -> Result<Self, Refusal> {
-        if !own_page(&request.headers, Some(&charter_adapters::public::base(&app.adapters))) {
+        let base = charter_adapters::public::base(&app.adapters);
+        if !own_page(&request.headers, &base, app.config.http.public_url.is_some()) {
             return Err(Refusal::forbidden(
                 "cross_site",
                 "A form of another site does nothing here.",
@@ -75,11 +76,12 @@ impl Form {
 }
 
 /// Whether a form may come from a page of ours. Our pages send no referrer, for which browsers say
-/// that the origin is `null`: then what they say of the site decides.
-fn own_page(headers: &HeaderMap, base: Option<&str>) -> bool {
+/// that the origin is `null`: then what they say of the site decides. No other address counts
+/// that the request was sent to, if the operator has said which is ours.
+fn own_page(headers: &HeaderMap, base: &str, is_public: bool) -> bool {
     let text = |name: &HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
-    if let Some(site) = text(&FETCH_SITE) {
-        return matches!(site, "same-origin" | "none");
+    if text(&FETCH_SITE).is_some_and(|site| !matches!(site, "same-origin" | "none")) {
+        return false;
     }
     match text(&header::ORIGIN) {
         None | Some("null") => true,
@@ -91,9 +93,9 @@ fn own_page(headers: &HeaderMap, base: Option<&str>) -> bool {
                     .authority()
                     .map(|host| host.as_str().to_ascii_lowercase())
             };
-            let addressed = text(&header::HOST).map(str::to_ascii_lowercase);
+            let addressed = text(&header::HOST).filter(|_| !is_public).map(str::to_ascii_lowercase);
             let from = host(origin);
-            from.is_some() && (from == base.and_then(host) || from == addressed)
+            from.is_some() && (from == host(base) || from == addressed)
         }
     }
 }
@@ -104,13 +106,14 @@ mod tests {
 
     #[test]
     fn a_form_of_another_site_is_not_ours() {
-        let own = |pairs: &[(&'static str, &str)]| {
+        let asked = |pairs: &[(&'static str, &str)], is_public: bool| {
             let headers: HeaderMap = pairs
                 .iter()
                 .map(|(name, value)| (HeaderName::from_static(name), value.parse().unwrap()))
                 .collect();
-            own_page(&headers, Some("https://api.example.com"))
+            own_page(&headers, "https://api.example.com", is_public)
         };
+        let own = |pairs: &[(&'static str, &str)]| asked(pairs, false);
         assert!(own(&[("sec-fetch-site", "same-origin"), ("origin", "null")]));
         assert!(own(&[("origin", "https://api.example.com")]));
         assert!(own(&[("origin", "http://127.0.0.1:8080"), ("host", "127.0.0.1:8080")]));
@@ -118,5 +121,10 @@ mod tests {
         assert!(!own(&[("sec-fetch-site", "cross-site"), ("origin", "null")]));
         assert!(!own(&[("sec-fetch-site", "same-site"), ("origin", "https://x.example.com")]));
         assert!(!own(&[("origin", "https://evil.example.net"), ("host", "api.example.com")]));
+        assert!(!own(&[("sec-fetch-site", "same-origin"), ("origin", "https://evil.example.net")]));
+        // A name of somebody else's that leads here.
+        let rebound = [("origin", "http://evil.example.net"), ("host", "evil.example.net")];
+        assert!(own(&rebound) && !asked(&rebound, true));
+        assert!(asked(&[("origin", "https://api.example.com"), ("host", "10.0.0.7:8080")], true));
     }
 }

@@ -255,7 +255,7 @@ pub async fn list_spend(
         for user in page {
             let tenant = app.directory.place_of_user(place, &project.id, &user.record.id).await?;
             let (case, gauge) = of_tenant(app, txn, tenant.scope()).await?;
-            // What a person let through beyond a soft cap was spent as well.
+            // Amounts that a person let through beyond a soft cap were spent as well.
             let spent = gauge.count.spent.saturating_add(gauge.count.over_spent);
             rows.push(TenantSpend {
                 user_id: user.record.id,

@@ -28,6 +28,13 @@ struct Waiting {
     rows: u64,
 }
 
+impl Waiting {
+    /// A log that seems to wait since later than now waits since before the clock was set back.
+    fn is_due(&self, now: Instant) -> bool {
+        self.rows >= ROWS || !(0..WAIT_MS).contains(&now.0.saturating_sub(self.since.0))
+    }
+}
+
 /// Never ends by itself.
 pub(super) async fn run(app: Arc<App>) {
     let mut waiting: HashMap<String, Waiting> = HashMap::new();
@@ -52,7 +59,7 @@ pub(super) async fn run(app: Arc<App>) {
         let full = waiting.len() > WAITING_MAX;
         let due: Vec<String> = waiting
             .iter()
-            .filter(|(_, found)| full || found.rows >= ROWS || now.0 - found.since.0 >= WAIT_MS)
+            .filter(|(_, found)| full || found.is_due(now))
             .map(|(organization, _)| organization.clone())
             .collect();
         for organization in due {
@@ -85,4 +92,18 @@ async fn keep(app: &App, at: u64) -> bool {
     let draft = Draft { body: at.to_string(), ..Draft::default() };
     let unit = Unit { writes: vec![Write::Put { key: key(), draft }], ..Unit::default() };
     app.store.commit(unit).await.is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_log_is_due_by_its_rows_its_age_or_a_clock_that_was_set_back() {
+        let is_due = |rows, age_ms| {
+            Waiting { since: Instant(WAIT_MS), rows }.is_due(Instant(WAIT_MS + age_ms))
+        };
+        assert!(!is_due(1, 0) && !is_due(1, WAIT_MS - 1));
+        assert!(is_due(1, WAIT_MS) && is_due(ROWS, 0) && is_due(1, -1));
+    }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use charter_kernel::lease::organization_and_kind;
 use charter_kernel::unit::{Space, Take, Taken, Unit};
-use charter_store::{CommitError, ReadError};
+use charter_store::{CommitError, GroupsDue, ReadError};
 use tokio::time::Instant;
 
 use super::round::Round;
@@ -14,7 +14,7 @@ use crate::app::App;
 
 /// How often what should not be missed is looked for, although something wakes it.
 pub(super) const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// Groups that are looked at.
+/// Groups that are looked at in one look; the next one goes on behind them.
 const GROUPS_MAX: u32 = 10_000;
 /// A look at many groups takes its time: so many times as long, the next one waits.
 const REST: u32 = 4;
@@ -37,6 +37,10 @@ pub(super) struct Fair {
     /// How long the work on one may take before another may take it up.
     lease_ms: i64,
     round: Round,
+    /// The last group of the look before, where there were more behind it.
+    after: String,
+    /// When the next of the groups that were looked at since the first one is due.
+    next: Option<charter_kernel::time::Instant>,
     rested_at: Instant,
 }
 
@@ -48,10 +52,19 @@ pub(super) struct Looked {
     pub(super) wait: Duration,
 }
 
+/// How long to wait for what falls due then.
+fn wait_for(app: &App, next: Option<charter_kernel::time::Instant>) -> Duration {
+    next.map_or(LOOK_EVERY, |next| {
+        let in_ms = next.0.saturating_sub(app.clock.now().0);
+        Duration::from_millis(u64::try_from(in_ms).unwrap_or(0)).clamp(WAIT_MIN, LOOK_EVERY)
+    })
+}
+
 impl Fair {
     /// Rows of this space, so many at once.
     pub(super) fn new(space: Space, lease_ms: i64, places: usize) -> Self {
-        Self { space, lease_ms, round: Round::new(places), rested_at: Instant::now() }
+        let (round, rested_at) = (Round::new(places), Instant::now());
+        Self { space, lease_ms, round, after: String::new(), next: None, rested_at }
     }
 
     /// Takes what is due of groups whose kind is `wanted`, as far as there are places.
@@ -62,10 +75,15 @@ impl Fair {
     ) -> Result<Looked, LookError> {
         tokio::time::sleep_until(self.rested_at).await;
         let began = Instant::now();
-        let found = app.store.groups_due(&self.space, GROUPS_MAX).await;
+        let found = app.store.groups_due(&self.space, &self.after, GROUPS_MAX).await;
         self.rested_at = Instant::now() + REST * began.elapsed();
-        let (groups, next) = found?;
-        let due = groups.iter().map(|group| (group, organization_and_kind(group)));
+        let GroupsDue { due: mut groups, next, last } = found?;
+        groups.sort_by_key(|group| group.due);
+        let next = next.into_iter().chain(self.next.take()).min();
+        let wait = if last.is_some() { Duration::ZERO } else { wait_for(app, next) };
+        self.next = next.filter(|_| last.is_some());
+        self.after = last.unwrap_or_default();
+        let due = groups.iter().map(|group| (&group.name, organization_and_kind(&group.name)));
         let due: Vec<(&String, &str)> = due
             .filter(|(_, (_, kind))| wanted(kind))
             .map(|(group, (organization, _))| (group, organization))
@@ -73,10 +91,6 @@ impl Fair {
         let organizations: Vec<&str> = due.iter().map(|(_, organization)| *organization).collect();
         let counts = self.round.pick(&organizations);
         let picked: Vec<_> = due.into_iter().zip(counts).filter(|(_, count)| *count > 0).collect();
-        let wait = next.map_or(LOOK_EVERY, |next| {
-            let in_ms = next.0.saturating_sub(app.clock.now().0);
-            Duration::from_millis(u64::try_from(in_ms).unwrap_or(0)).clamp(WAIT_MIN, LOOK_EVERY)
-        });
         let taken = self.take(app, &picked).await?;
         Ok(Looked { taken, wait })
     }

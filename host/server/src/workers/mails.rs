@@ -16,6 +16,7 @@ use charter_kernel::time::Instant;
 use charter_kernel::unit::{Fact, Guard, Key, Rejection, Space, Taken, Unit, Write};
 use charter_store::{CommitError, audit_fact};
 use charter_tenancy::records::Record as _;
+use charter_tenancy::records::account::Account;
 use charter_tenancy::records::approval::{Approval, Status};
 use charter_tenancy::records::invitation::Invitation;
 use charter_tenancy::records::link::{Link, Mailed};
@@ -99,8 +100,15 @@ async fn mail_one(app: Arc<App>, taken: Taken) {
     let again = now.plus_ms(backoff(tries));
     match fate {
         None => end(app, &taken, &mail, None, Vec::new()).await,
-        Some(Fate::Sent) => end(app, &taken, &mail, Some((Mailed::Sent, None)), Vec::new()).await,
-        Some(Fate::Later(reason)) if again < mail.until => {
+        Some(Outcome::Withheld(reason)) => {
+            tracing::warn!(mail = mail.id, reason, "a mail is not sent");
+            let became = Some((Mailed::Withheld, Some(reason.to_owned())));
+            end(app, &taken, &mail, became, Vec::new()).await;
+        }
+        Some(Outcome::Tried(Fate::Sent)) => {
+            end(app, &taken, &mail, Some((Mailed::Sent, None)), Vec::new()).await
+        }
+        Some(Outcome::Tried(Fate::Later(reason))) if again < mail.until => {
             tracing::warn!(
                 mail = mail.id,
                 tries,
@@ -109,7 +117,7 @@ async fn mail_one(app: Arc<App>, taken: Taken) {
             );
             put_off(app, &taken, again).await;
         }
-        Some(Fate::Later(reason) | Fate::Never(reason)) => {
+        Some(Outcome::Tried(Fate::Later(reason) | Fate::Never(reason))) => {
             tracing::error!(
                 mail = mail.id,
                 organization = mail.organization,
@@ -126,18 +134,45 @@ async fn mail_one(app: Arc<App>, taken: Taken) {
     }
 }
 
+/// The end of a try.
+enum Outcome {
+    /// The relay was asked, or could not be.
+    Tried(Fate),
+    /// Its address is not its person's any more.
+    Withheld(&'static str),
+}
+
 /// Tries to send it; nothing if its occasion is over.
-async fn try_mail(app: &App, mail: &Mail) -> Option<Fate> {
-    match is_wanted(app, mail).await {
-        Ok(true) if app.store.now() >= mail.until => {
-            return Some(Fate::Never("its time was over before it could be sent".into()));
-        }
-        Ok(true) => {}
+async fn try_mail(app: &App, mail: &Mail) -> Option<Outcome> {
+    let looked = match is_wanted(app, mail).await {
         Ok(false) => return None,
-        Err(reason) => return Some(Fate::Later(reason)),
-    }
-    let sent = tokio::time::timeout(TRY, send(app, mail)).await;
-    Some(sent.unwrap_or_else(|_| Fate::Later("it took too long".into())))
+        Ok(true) => why_withheld(app, mail).await,
+        Err(reason) => Err(reason),
+    };
+    let fate = match looked {
+        Ok(Some(reason)) => return Some(Outcome::Withheld(reason)),
+        Err(reason) => Fate::Later(reason),
+        Ok(None) if app.store.now() >= mail.until => {
+            Fate::Never("its time was over before it could be sent".into())
+        }
+        Ok(None) => {
+            let sent = tokio::time::timeout(TRY, send(app, mail)).await;
+            sent.unwrap_or_else(|_| Fate::Later("it took too long".into()))
+        }
+    };
+    Some(Outcome::Tried(fate))
+}
+
+/// Why its link does not act for its account any more, where it does not: somebody else may read
+/// the mail of the address by now, and the link would lead nowhere.
+async fn why_withheld(app: &App, mail: &Mail) -> Result<Option<&'static str>, String> {
+    let get = async |key: Key| app.store.get(&key).await.map_err(|error| error.to_string());
+    let Some(link) = mail.cause.link() else { return Ok(None) };
+    let link = get(Link::address(link)).await?.and_then(|row| Link::read(&row).ok());
+    let Some(link) = link else { return Ok(None) };
+    let Some(account) = &link.account else { return Ok(None) };
+    let account = get(Account::address(account)).await?.and_then(|row| Account::read(&row).ok());
+    Ok(account.map_or(Some("address_changed"), |account| link.fault_for(&account)))
 }
 
 async fn send(app: &App, mail: &Mail) -> Fate {
@@ -192,8 +227,15 @@ async fn is_wanted(app: &App, mail: &Mail) -> Result<bool, String> {
         (Cause::SignIn { link } | Cause::Link { link }, _) => {
             get(Link::address(link)).await?.is_some()
         }
-        (Cause::Summary, _) => app.store.now() < mail.until,
-        (Cause::Approval { .. } | Cause::Invitation { .. }, None) => false,
+        (Cause::Summary, Some(organization)) => {
+            let found = app.directory.account(&mail.to).await;
+            let found = found.map_err(|_| "the account cannot be read".to_owned())?;
+            let Some(account) = found else { return Ok(false) };
+            let member = get(Member::address(&organization, &account.id)).await?;
+            let member = member.and_then(|row| Member::read(&row).ok());
+            app.store.now() < mail.until && member.is_some_and(|member| member.role.decides())
+        }
+        (Cause::Approval { .. } | Cause::Invitation { .. } | Cause::Summary, None) => false,
     })
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use charter_engine::job::{ScheduleRecord, UNIQUE_KEY, jobs, schedules};
 use charter_kernel::schedule::next_occurrence;
 use charter_kernel::time::Instant;
-use charter_kernel::unit::{Claim, Draft, Key, Rejection, Taken};
+use charter_kernel::unit::{Claim, Draft, Key, Rejection, Row, Taken};
 use charter_store::{CommitError, TransactError, Txn, WriteError};
 
 use super::fair::{Fair, LOOK_EVERY};
@@ -15,7 +15,7 @@ use crate::app::App;
 /// Schedules taken at once.
 const BATCH_MAX: usize = 32;
 /// How long one occurrence may take to enqueue.
-const LEASE_MS: i64 = 30_000;
+pub(super) const LEASE_MS: i64 = 30_000;
 /// The due time of a schedule that comes due no more.
 const NEVER: Instant = Instant(i64::MAX / 4);
 
@@ -116,17 +116,40 @@ async fn enqueue(
         let key = Key::new(&taken.key.reach, &jobs(), uuid::Uuid::now_v7().to_string());
         txn.insert(key, draft).await?;
     }
-    let mut moved = record.clone();
-    moved.job.run_at = next;
     txn.release(&taken.key, &taken.token, next);
-    let draft = Draft {
-        user: taken.row.user.clone(),
-        body: serde_json::to_string(&moved).unwrap_or_default(),
-        index: taken.row.index.clone(),
-        unique: taken.row.unique.clone(),
-        lease: Some((moved.job.group(), next)),
+    txn.replace(taken.key.clone(), due(&taken.row, record.clone(), next), None).await?;
+    Ok(())
+}
+
+/// The schedule of this row, due then.
+fn due(row: &Row, mut record: ScheduleRecord, next: Instant) -> Draft {
+    record.job.run_at = next;
+    Draft {
+        user: row.user.clone(),
+        body: serde_json::to_string(&record).unwrap_or_default(),
+        index: row.index.clone(),
+        unique: row.unique.clone(),
+        lease: Some((record.job.group(), next)),
         ..Draft::default()
-    };
-    txn.replace(taken.key.clone(), draft, None).await?;
+    }
+}
+
+/// Plans a schedule anew that a clock has planned which was ahead: it is due behind its next
+/// occurrence after `from`.
+pub(super) async fn plan_anew(
+    txn: &mut Txn,
+    key: &Key,
+    row: &Row,
+    now: Instant,
+    from: Instant,
+) -> Result<(), WriteError> {
+    let Ok(record) = serde_json::from_str::<ScheduleRecord>(&row.body) else { return Ok(()) };
+    let next = |after| next_occurrence(&record.cron, &record.time_zone, after).ok().flatten();
+    let is_behind = |next| row.lease.as_ref().is_some_and(|lease| lease.due_at > next);
+    if next(from).is_some_and(is_behind)
+        && let Some(next) = next(now)
+    {
+        txn.replace(key.clone(), due(row, record, next), None).await?;
+    }
     Ok(())
 }

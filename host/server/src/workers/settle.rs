@@ -41,7 +41,8 @@ pub(super) enum By {
 
 /// How a run ended.
 enum Ended<'a> {
-    Answered(Value),
+    /// With this result; none where it may show a secret, and is kept nowhere.
+    Answered(Option<Value>),
     /// With this failure, as records keep it; nothing was run.
     Never(Value),
     Failed(Ending<'a>),
@@ -55,7 +56,8 @@ impl Finish for Settling {
     ) -> BoxFuture<'a, Result<(), CommitError>> {
         Box::pin(async move {
             let ended = match ending.result {
-                EndingResult::Answered(answer) => Ended::Answered(result(answer)),
+                EndingResult::Answered(_) if ending.shown => Ended::Answered(None),
+                EndingResult::Answered(answer) => Ended::Answered(Some(result(answer))),
                 // Nobody waits for a job, so that nobody can leave; what waits for people is parked
                 // already.
                 EndingResult::ClientGone | EndingResult::Pending { .. } => return Ok(()),
@@ -138,7 +140,14 @@ impl Settling {
     /// Settles it without a run.
     pub(super) async fn end(&self, ended: Result<Value, Value>) {
         let mut txn = self.store.begin("");
-        if self.settle(&mut txn, ended.map_or_else(Ended::Never, Ended::Answered)).await.is_ok() {
+        if self
+            .settle(
+                &mut txn,
+                ended.map_or_else(Ended::Never, |result| Ended::Answered(Some(result))),
+            )
+            .await
+            .is_ok()
+        {
             self.commit(txn.into_unit()).await;
         }
     }
@@ -191,16 +200,21 @@ impl Settling {
         match &self.by {
             By::Lease(token) => txn.release(&self.key, token, due_at),
             By::Approval(run) => {
-                let answer = ended.as_ref().ok().filter(|result| !result.is_null());
+                let answer = ended.as_ref().ok().and_then(Option::as_ref);
+                let answer = answer.filter(|result| !result.is_null());
                 let answer = answer.map(Value::to_string).unwrap_or_default();
-                let content = Content::Whole(answer.as_bytes());
+                let content = match ended {
+                    Ok(None) => Content::Withheld,
+                    _ => Content::Whole(answer.as_bytes()),
+                };
                 let told = ended.as_ref().map(|_| (200, content)).map_err(Value::clone);
                 run.end(txn, told).await.map_err(fail_unit)?;
             }
         }
         match ended {
             Ok(result) => {
-                record.result = Some(result).filter(|result| !result.is_null());
+                record.result_not_kept = result.is_none();
+                record.result = result.filter(|result| !result.is_null());
                 record.fraction = Some(1.0);
                 record.error = None;
                 record.state = "succeeded".into();

@@ -39,8 +39,21 @@ impl Timed {
         );
         let folder = std::env::temp_dir().join(name);
         let _ = std::fs::remove_dir_all(&folder);
+        let clock = Arc::new(Hands(AtomicI64::new(NOON)));
+        let mut timed = Self { running: None, clock, folder };
+        timed.run(environment).await;
+        timed
+    }
+
+    /// Ends it, and starts one on the same folder and with the same clock.
+    pub(crate) async fn restart(&mut self) {
+        self.stop().await;
+        self.run(&[]).await;
+    }
+
+    async fn run(&mut self, environment: &[(&str, &str)]) {
         let flags = vec![
-            ("data.dir", "--data", folder.display().to_string()),
+            ("data.dir", "--data", self.folder.display().to_string()),
             ("http.listen", "--listen", "127.0.0.1:0".to_owned()),
         ];
         let environment = environment
@@ -49,9 +62,8 @@ impl Timed {
             .collect();
         let config = Config::read(Layers { flags, environment, ..Layers::default() })
             .expect("the configuration is whole");
-        let clock = Arc::new(Hands(AtomicI64::new(NOON)));
-        let running = start(config, clock.clone()).await.expect("a server starts");
-        Self { running: Some(running), clock, folder }
+        let running = start(config, self.clock.clone()).await.expect("a server starts");
+        self.running = Some(running);
     }
 
     /// The running server.

@@ -8,7 +8,7 @@ use charter_kernel::governance::hold::{self, CREDIT, accounts_space};
 use charter_kernel::lease;
 use charter_kernel::ledger::{Account, Normal, Phase};
 use charter_kernel::time::Instant;
-use charter_kernel::unit::{Draft, Fact, FactKind, Key, LogKey, Reach, Space, Unit, Write};
+use charter_kernel::unit::{Draft, Fact, FactKind, Key, LogKey, Reach, Space, Take, Unit, Write};
 use charter_store::Store;
 use charter_tenancy::records::Record as _;
 use charter_tenancy::records::erasure::Erasure;
@@ -19,6 +19,7 @@ use crate::bed::Timed;
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Between looks at what nothing announces.
 const LOOK: Duration = Duration::from_millis(50);
+const HOUR_MS: i64 = 3_600_000;
 const ORGANIZATION: &str = "018f0000-0000-7000-8000-000000000001";
 
 /// The server, and the store behind it.
@@ -371,7 +372,6 @@ async fn what_is_past_its_time_is_swept_and_nothing_before() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_a_schedule_missed_is_enqueued_once_and_the_next_occurrence_again() {
-    const HOUR_MS: i64 = 3_600_000;
     let bed = Bed::new().await;
     let reach = Reach::organization(ORGANIZATION);
     let key = Key::new(&reach, &schedules(), "shelf/hourly");
@@ -401,5 +401,90 @@ async fn what_a_schedule_missed_is_enqueued_once_and_the_next_occurrence_again()
     bed.timed.pass(HOUR_MS);
     until(&bed, "the next one is enqueued", async || enqueued().await > 1).await;
     assert_eq!((enqueued().await, next().await), (2, first.plus_ms(4 * HOUR_MS)));
+    bed.end().await;
+}
+
+fn shelf(due_at: Instant, body: String) -> Draft {
+    let lease = Some((format!("{ORGANIZATION}/shelf"), due_at));
+    Draft { lease, body, ..Draft::default() }
+}
+
+async fn due(bed: &Bed, key: &Key) -> Instant {
+    let row = bed.store.get(key).await.expect("the store answers").expect("it stays");
+    row.lease.expect("it is leased").due_at
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_schedule_that_a_clock_has_planned_which_was_ahead_is_due_at_its_next_occurrence() {
+    let mut bed = Bed::new().await;
+    let began = bed.timed.now();
+    let [hourly, yearly] = ["hourly", "yearly"]
+        .map(|id| Key::new(&Reach::organization(ORGANIZATION), &schedules(), id));
+    let of_year = Instant::parse("2028-01-01T00:00:00.000Z").expect("a moment");
+    let planned = [(&hourly, "0 * * * *", began.plus_ms(HOUR_MS)), (&yearly, "0 0 1 1 *", of_year)];
+    let insert = |(key, cron, at): (&Key, &str, Instant)| {
+        let body = serde_json::json!({ "key": key.id, "cron": cron, "time_zone": "UTC", "job": record("tidy") });
+        Write::Insert { key: key.clone(), draft: shelf(at, body.to_string()) }
+    };
+    bed.commit(planned.into_iter().map(insert).collect()).await;
+    for restarts in [false, true] {
+        bed.timed.pass(48 * HOUR_MS);
+        let ahead = bed.timed.now();
+        until(&bed, "it fires", async || due(&bed, &hourly).await > ahead).await;
+        let back = began.0 - bed.timed.now().0;
+        if restarts {
+            bed.timed.stop().await;
+            bed.timed.pass(back);
+            bed.timed.restart().await;
+            bed.store = bed.timed.running().app.store.clone();
+        } else {
+            bed.timed.pass(back);
+        }
+        until(&bed, "it is planned anew", async || due(&bed, &hourly).await < ahead).await;
+        assert_eq!(due(&bed, &hourly).await, began.plus_ms(HOUR_MS));
+        assert_eq!(due(&bed, &yearly).await, of_year, "its next occurrence all the same");
+    }
+    bed.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_clock_that_was_ahead_has_put_off_is_brought_forward_when_it_is_set_back() {
+    let bed = Bed::new().await;
+    let [chosen, asked, tried, held] = ["chosen", "asked", "tried", "held"]
+        .map(|id| Key::new(&Reach::organization(ORGANIZATION), &jobs(), id));
+    let insert = |key: &Key, at: Instant| Write::Insert {
+        key: key.clone(),
+        draft: shelf(at, record(&key.id).to_string()),
+    };
+    let began = bed.timed.now();
+    bed.commit(vec![insert(&chosen, began.plus_ms(100 * HOUR_MS))]).await;
+    bed.timed.pass(48 * HOUR_MS);
+    let ahead = bed.timed.now();
+    bed.commit(vec![insert(&tried, ahead), insert(&held, ahead)]).await;
+    let take = Take {
+        reach: None,
+        space: jobs(),
+        group: format!("{ORGANIZATION}/shelf"),
+        until: ahead.plus_ms(HOUR_MS),
+        tokens: vec!["one".into(), "other".into()],
+    };
+    let unit = Unit { takes: vec![take], ..Unit::default() };
+    let taken = bed.store.commit(unit).await.expect("both are due").taken.concat();
+    let token = |key: &Key| {
+        let taken = taken.iter().find(|taken| taken.key == *key);
+        taken.expect("it was handed out").token.clone()
+    };
+    let due_at = ahead.plus_ms(HOUR_MS);
+    let release = Write::Release { key: tried.clone(), token: token(&tried), due_at, undo: false };
+    bed.commit(vec![release, insert(&asked, due_at)]).await;
+
+    bed.timed.pass(-48 * HOUR_MS);
+    for (key, within_ms) in [(&asked, HOUR_MS), (&tried, 2 * HOUR_MS), (&held, 2 * HOUR_MS)] {
+        until(&bed, &key.id, async || due(&bed, key).await < ahead).await;
+        assert!(due(&bed, key).await <= bed.timed.now().plus_ms(within_ms), "{}", key.id);
+    }
+    assert_eq!(due(&bed, &chosen).await, began.plus_ms(100 * HOUR_MS), "as it was asked for");
+    let row = bed.store.get(&held).await.expect("the store answers").expect("it stays");
+    assert_eq!(row.lease.expect("it is leased").token, Some(token(&held)), "it is held still");
     bed.end().await;
 }

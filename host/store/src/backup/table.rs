@@ -3,11 +3,13 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use serde_json::Value;
+use charter_kernel::unit::Fact;
+use serde_json::{Value, json};
 
 use crate::dialect::Dialect;
 use crate::document::{columns, read_row};
 use crate::error::BackupError;
+use crate::fact::kind_name;
 use crate::search::{index_words, scope_token};
 use crate::sql::{Connection, query};
 
@@ -224,6 +226,33 @@ impl Table {
             query.execute(&mut *connection).await?;
         }
         Ok(())
+    }
+}
+
+/// Adds a fact that is not of the file, to be numbered as those are that had no number yet.
+pub(super) async fn tell(
+    connection: &mut Connection,
+    dialect: Dialect,
+    fact: &Fact,
+) -> Result<(), BackupError> {
+    let Fact { id, organization, at, name, body, private, user, .. } = fact;
+    let row = json!([
+        null,
+        id,
+        organization,
+        kind_name(fact.kind),
+        at.0,
+        name,
+        body,
+        null,
+        private,
+        user
+    ]);
+    let row = row.as_array().cloned().unwrap_or_default();
+    let facts = TABLES.iter().find(|table| table.name == "facts");
+    match facts {
+        Some(facts) => facts.insert(connection, dialect, &[row]).await,
+        None => Ok(()),
     }
 }
 

@@ -1,6 +1,6 @@
 //! Sealing under an organization's data key, and how data keys come to be.
 
-use charter_kernel::unit::Draft;
+use charter_kernel::unit::{Draft, Row};
 use zeroize::Zeroizing;
 
 use super::Store;
@@ -8,7 +8,6 @@ use crate::error::SealError;
 use crate::seal::{
     DataKey, Mark, Master, bind_text, decrypt, derive_key, encrypt, mark_row, row_of,
 };
-use crate::txn::Txn;
 
 /// Attempts at making a data key while others make it too.
 const ATTEMPTS_MAX: u32 = 8;
@@ -78,7 +77,8 @@ impl Store {
             }
             let mut key = Zeroizing::new([0; 32]);
             getrandom::fill(key.as_mut_slice()).map_err(|_| SealError::Broken)?;
-            self.follow_rotation(&mut txn).await?;
+            let mark = txn.get(&mark_row()).await?;
+            self.follow_rotation(mark.as_ref()).await?;
             let wrapped = self.inner.sealer.master.read().await.wrap(organization, &key)?;
             let body = serde_json::to_string(&wrapped).map_err(|_| SealError::Broken)?;
             match txn.put(row.clone(), Draft { body, ..Draft::default() }).await {
@@ -97,8 +97,8 @@ impl Store {
 
     /// Has the newest master key be the one that the transaction's commit finds still the newest:
     /// a rotation by another process leaves none behind that is under an older one.
-    async fn follow_rotation(&self, txn: &mut Txn) -> Result<(), SealError> {
-        let Some(row) = txn.get(&mark_row()).await? else { return Ok(()) };
+    async fn follow_rotation(&self, mark: Option<&Row>) -> Result<(), SealError> {
+        let Some(row) = mark else { return Ok(()) };
         let mark: Mark = serde_json::from_str(&row.body).map_err(|_| SealError::Broken)?;
         let sealer = &self.inner.sealer;
         if sealer.master.read().await.newest_name() == mark.newest {

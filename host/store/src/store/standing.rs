@@ -7,7 +7,7 @@ use charter_kernel::unit::{Reach, Space};
 use super::Store;
 use crate::connection::reading;
 use crate::error::ReadError;
-use crate::query::GroupStanding;
+use crate::query::{GroupDue, GroupStanding, GroupsDue};
 use crate::sql::{Row, query};
 use crate::standing::{COUNTED_MAX, Group, Seen};
 
@@ -72,53 +72,57 @@ impl Store {
         Ok(counted as u64)
     }
 
-    /// Groups of a space of the host, of whatever reach, whose next row is due; and when the next
-    /// one of the others is.
+    /// A page of the groups of a space of the host, of whatever reach, by their names: so many
+    /// behind this one. No name is empty, so that all are behind the empty one.
     pub async fn groups_due(
         &self,
         space: &Space,
+        after: &str,
         limit: u32,
-    ) -> Result<(Vec<String>, Option<Instant>), ReadError> {
+    ) -> Result<GroupsDue, ReadError> {
         let sql = self.inner.database.dialect.sql(
-            "WITH RECURSIVE g(name) AS ( \
-               SELECT MIN(lease_group) FROM documents WHERE space = $1 AND lease_group IS NOT NULL \
-                 AND space >= 'host.' AND space < 'host/' \
+            "WITH RECURSIVE g(name, n) AS ( \
+               SELECT MIN(lease_group), CAST(1 AS BIGINT) FROM documents WHERE space = $1 AND lease_group > $2 \
+                 AND lease_group IS NOT NULL AND space >= 'host.' AND space < 'host/' \
                UNION ALL SELECT (SELECT MIN(d.lease_group) FROM documents d WHERE d.space = $1 AND d.lease_group > g.name \
-                 AND d.lease_group IS NOT NULL AND d.space >= 'host.' AND d.space < 'host/') FROM g WHERE g.name IS NOT NULL) \
-             SELECT g.name, (SELECT MIN(d.due_at) FROM documents d WHERE d.space = $1 AND d.lease_group = g.name \
+                 AND d.lease_group IS NOT NULL AND d.space >= 'host.' AND d.space < 'host/'), g.n + 1 FROM g \
+                 WHERE g.name IS NOT NULL AND g.n < $3) \
+             SELECT s.name, s.due, CASE WHEN s.due <= $4 THEN (SELECT d.reach FROM documents d WHERE d.space = $1 \
+               AND d.lease_group = s.name AND d.lease_group IS NOT NULL AND d.space >= 'host.' AND d.space < 'host/' \
+               ORDER BY d.due_at LIMIT 1) END \
+             FROM (SELECT g.name AS name, (SELECT MIN(d.due_at) FROM documents d WHERE d.space = $1 AND d.lease_group = g.name \
                AND d.lease_group IS NOT NULL AND d.space >= 'host.' AND d.space < 'host/') AS due \
-             FROM g WHERE g.name IS NOT NULL ORDER BY due LIMIT $2 + 0",
+               FROM g WHERE g.name IS NOT NULL) s",
         );
-        let rows = reading(
-            query(sql).bind(space.as_str()).bind(i64::from(limit)).fetch_all(self.readers()),
-        )
-        .await?;
-        let read = |row: &Row| -> sqlx::Result<(String, Instant)> {
-            Ok((row.try_get(0)?, Instant(row.try_get(1)?)))
+        let now = self.now();
+        let query = query(sql).bind(space.as_str()).bind(after.to_owned());
+        let query = query.bind(i64::from(limit)).bind(now.0);
+        let rows = reading(query.fetch_all(self.readers())).await?;
+        let read = |row: &Row| -> sqlx::Result<(String, Option<i64>, Option<String>)> {
+            Ok((row.try_get(0)?, row.try_get(1)?, row.try_get(2)?))
         };
-        let rows: Vec<_> = rows
+        let mut rows: Vec<_> = rows
             .iter()
             .map(read)
             .collect::<sqlx::Result<_>>()
             .map_err(|error| ReadError::Failed(Some(error)))?;
-        let now = self.now();
-        let next = rows.iter().map(|(_, due)| *due).find(|due| *due > now);
-        Ok((rows.into_iter().filter(|(_, due)| *due <= now).map(|(name, _)| name).collect(), next))
-    }
-
-    /// The reach of the next row of a group in a space of the host, held or not.
-    pub async fn next_reach(&self, space: &Space, group: &str) -> Result<Option<Reach>, ReadError> {
-        let sql = self.inner.database.dialect.sql(
-            "SELECT reach FROM documents WHERE space = $1 AND lease_group = $2 AND lease_group IS NOT NULL \
-             AND space >= 'host.' AND space < 'host/' ORDER BY due_at LIMIT 1",
-        );
-        let query = query(sql).bind(space.as_str()).bind(group.to_owned());
-        let row = reading(query.fetch_optional(self.readers())).await?;
-        let reach: Option<String> = row
-            .map(|row| row.try_get(0))
-            .transpose()
-            .map_err(|error| ReadError::Failed(Some(error)))?;
-        Ok(reach.map(Reach::from_store))
+        rows.sort();
+        let is_full = rows.len() >= limit as usize;
+        let mut page = GroupsDue {
+            last: rows.last().filter(|_| is_full).map(|(name, ..)| name.clone()),
+            ..GroupsDue::default()
+        };
+        for (name, due, reach) in rows {
+            match (due.map(Instant), reach.map(Reach::from_store)) {
+                (Some(due), Some(reach)) => page.due.push(GroupDue { name, due, reach }),
+                (Some(due), None) if due > now => {
+                    page.next = Some(page.next.map_or(due, |next| next.min(due)));
+                }
+                // Its rows went while the page was read.
+                _ => {}
+            }
+        }
+        Ok(page)
     }
 
     /// When the next row of a group is due.

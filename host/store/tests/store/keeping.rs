@@ -319,7 +319,7 @@ async fn a_backup_restores_to_either_database(bed: Bed) {
     for url in targets {
         let (mut target, _clock) = config(url);
         target.key_file = Some(bed.config.data_dir.join("master.key"));
-        Store::restore(target.clone(), &file).await.unwrap();
+        Store::restore(target.clone(), &file, None).await.unwrap();
         let store = Store::open(target.clone()).await.unwrap();
         check(&store, &sealed).await;
         store.close().await;
@@ -340,7 +340,7 @@ async fn backups_to_names_alike_do_not_meet() {
     for from in [mine, other] {
         let (mut target, _clock) = config(String::new());
         target.key_file = Some(file("master.key"));
-        Store::restore(target.clone(), &from).await.unwrap();
+        Store::restore(target.clone(), &from, None).await.unwrap();
         let _ = std::fs::remove_dir_all(&target.data_dir);
     }
 }
@@ -353,7 +353,9 @@ async fn a_torn_backup_and_a_full_target_are_refused(bed: Bed) {
         Err(BackupError::Refused(why)) => why,
         other => panic!("{other:?}"),
     };
-    assert!(why(Store::restore(bed.config.clone(), &file).await).contains("already holds data"));
+    assert!(
+        why(Store::restore(bed.config.clone(), &file, None).await).contains("already holds data")
+    );
     let whole = std::fs::read(&file).unwrap();
     let (target, _clock) = config(String::new());
     for torn in [whole[..whole.len() / 2].to_vec(), whole[..whole.len() - 1].to_vec(), {
@@ -363,10 +365,10 @@ async fn a_torn_backup_and_a_full_target_are_refused(bed: Bed) {
         flipped
     }] {
         std::fs::write(&file, torn).unwrap();
-        why(Store::restore(target.clone(), &file).await);
+        why(Store::restore(target.clone(), &file, None).await);
     }
     std::fs::write(&file, b"{}\n").unwrap();
-    assert!(Store::restore(target, &file).await.is_err());
+    assert!(Store::restore(target, &file, None).await.is_err());
 }
 
 async fn a_newer_schema_is_refused_in_plain_words(bed: Bed) {
@@ -492,7 +494,7 @@ async fn a_restore_that_fails_leaves_nothing(bed: Bed) {
         store.close().await;
         target.key_file = Some(other);
         target.data_dir.push("new");
-        match Store::restore(target.clone(), &file).await {
+        match Store::restore(target.clone(), &file, None).await {
             Err(BackupError::Refused(why)) => assert!(why.contains("key file"), "{why}"),
             other => panic!("{other:?}"),
         }
@@ -521,7 +523,7 @@ async fn a_restore_that_was_killed_is_begun_again_and_no_host_starts_on_what_it_
         }
     };
     tokio::select! {
-        ended = Store::restore(target.clone(), &from) => panic!("it has ended: {ended:?}"),
+        ended = Store::restore(target.clone(), &from, None) => panic!("it has ended: {ended:?}"),
         () = in_the_middle => {}
     }
     // A kill leaves more.
@@ -539,7 +541,7 @@ async fn a_restore_that_was_killed_is_begun_again_and_no_host_starts_on_what_it_
         other => panic!("a look tells of another fault than a start: {other:?}"),
     }
     assert!(!file("charter.db").exists(), "a new deployment began in its place");
-    Store::restore(target.clone(), &from).await.unwrap();
+    Store::restore(target.clone(), &from, None).await.unwrap();
     assert!(!file("charter.db.restoring").exists());
     assert!(left.iter().all(|name| !file(name).exists()), "what was left is gone");
     let mode = std::fs::metadata(file("charter.db")).unwrap().permissions().mode() & 0o777;
@@ -559,7 +561,7 @@ async fn a_restore_leaves_the_log_of_a_database_that_is_gone() {
     let (target, _clock) = config(String::new());
     let log = target.data_dir.join("charter.db-wal");
     std::fs::write(&log, [1_u8; 4096]).unwrap();
-    match Store::restore(target.clone(), &from).await {
+    match Store::restore(target.clone(), &from, None).await {
         Err(BackupError::Open(OpenError::Configuration(why))) => {
             assert!(why.contains("beside its log"), "{why}");
         }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use charter_kernel::unit::{Guard, Key, Reach, Refused, Space, Take, Unit, Write};
-use charter_store::{GroupStanding, Store};
+use charter_store::{GroupDue, GroupStanding, GroupsDue, PutOff, Store};
 
 use crate::bed::{Bed, ORG, draft, key, on_both, reach, space, unit};
 
@@ -13,6 +13,8 @@ on_both!(
     what_a_failed_request_took_goes_back_to_its_place,
     fifty_takers_never_get_the_same_row,
     jobs_are_taken_across_all_reaches,
+    groups_that_are_due_are_read_page_by_page,
+    what_is_put_off_is_read_group_by_group_and_page_by_page,
     the_standing_counts_ready_held_and_waiting,
     a_group_is_purged_in_bounded_steps,
     a_row_is_put_off_while_nobody_holds_it,
@@ -158,15 +160,76 @@ async fn jobs_are_taken_across_all_reaches(bed: Bed) {
             .await
             .unwrap();
     }
-    assert_eq!(bed.store.groups_due(&jobs, 10).await.unwrap(), (vec!["mail".to_owned()], None));
-    let next = bed.store.next_reach(&jobs, "mail").await.unwrap().expect("it has rows");
-    assert!(["a", "b", "c"].map(Reach::user).contains(&next), "{next:?}");
-    assert_eq!(bed.store.next_reach(&jobs, "none").await.unwrap(), None);
+    let page = bed.store.groups_due(&jobs, "", 10).await.unwrap();
+    let names = page.due.iter().map(|group| &*group.name);
+    assert_eq!((names.collect::<Vec<_>>(), page.next, page.last), (vec!["mail"], None, None));
+    let reach = &page.due[0].reach;
+    assert!(["a", "b", "c"].map(Reach::user).contains(reach), "{reach:?}");
     let all = Take { reach: None, space: jobs.clone(), ..take(&bed.store, "mail", 5, "t") };
     let got = taken(&bed.store, all).await;
     assert_eq!(got.len(), 3);
     let settle = Write::Settle { key: got[0].key.clone(), token: got[0].token.clone() };
     bed.store.commit(unit(vec![settle])).await.unwrap();
+}
+
+async fn groups_that_are_due_are_read_page_by_page(bed: Bed) {
+    let (jobs, now) = (Space::host("jobs"), bed.store.now());
+    let groups = [("a", -3), ("b", 60_000), ("c", -1), ("d", 30_000), ("e", 0)];
+    let write = |(group, in_ms): (&str, i64)| Write::Insert {
+        key: Key::new(&Reach::organization(group), &jobs, group),
+        draft: leased(group, now.plus_ms(in_ms)),
+    };
+    let writes = groups.into_iter().map(write).collect();
+    bed.store.commit(Unit { writes, ..Unit::default() }).await.unwrap();
+    let due = |name: &str, in_ms| GroupDue {
+        name: name.to_owned(),
+        due: now.plus_ms(in_ms),
+        reach: Reach::organization(name),
+    };
+    let page = async |after, limit| bed.store.groups_due(&jobs, after, limit).await.unwrap();
+    let first = GroupsDue {
+        due: vec![due("a", -3)],
+        next: Some(now.plus_ms(60_000)),
+        last: Some("b".to_owned()),
+    };
+    assert_eq!(page("", 2).await, first);
+    let last = GroupsDue {
+        due: vec![due("c", -1), due("e", 0)],
+        next: Some(now.plus_ms(30_000)),
+        last: None,
+    };
+    assert_eq!(page("b", 10).await, last);
+    assert_eq!(page("e", 1).await, GroupsDue::default());
+}
+
+async fn what_is_put_off_is_read_group_by_group_and_page_by_page(bed: Bed) {
+    let (jobs, now) = (Space::host("jobs"), bed.store.now());
+    let rows = [("a", "1", 10), ("b", "1", 20), ("b", "2", 20), ("b", "3", 5), ("b", "4", 30)];
+    let write = |(group, id, in_ms): (&str, &str, i64)| Write::Insert {
+        key: Key::new(&Reach::organization(group), &jobs, id),
+        draft: leased(group, now.plus_ms(in_ms)),
+    };
+    let mut writes: Vec<_> = rows.into_iter().map(write).collect();
+    let same = Key::new(&Reach::organization("c"), &jobs, "1");
+    writes.push(Write::Insert { key: same, draft: leased("b", now.plus_ms(20)) });
+    let never = Key::new(&Reach::organization("b"), &jobs, "never");
+    let draft = leased("b", charter_kernel::time::Instant(i64::MAX));
+    writes.push(Write::Insert { key: never, draft });
+    bed.store.commit(Unit { writes, ..Unit::default() }).await.unwrap();
+    assert_eq!(bed.store.groups_after(&jobs, "", 1).await.unwrap(), ["a"]);
+    assert_eq!(bed.store.groups_after(&jobs, "a", 9).await.unwrap(), ["b"]);
+    assert!(bed.store.groups_after(&jobs, "b", 9).await.unwrap().is_empty());
+    let wanted = PutOff { beyond: now.plus_ms(5), inserted_after: now.plus_ms(-1) };
+    let (mut found, mut after) = (Vec::new(), None);
+    loop {
+        let page = bed.store.put_off((&jobs, "b"), wanted, after.as_ref(), 2).await.unwrap();
+        let Some((key, row)) = page.last() else { break };
+        after = Some((row.lease.as_ref().unwrap().due_at, key.clone()));
+        found.extend(page.into_iter().map(|(key, _)| format!("{}/{}", key.reach.as_str(), key.id)));
+    }
+    assert_eq!(found, ["o/b/1", "o/c/1", "o/b/2", "o/b/4"]);
+    let later = PutOff { inserted_after: now, ..wanted };
+    assert!(bed.store.put_off((&jobs, "b"), later, None, 9).await.unwrap().is_empty());
 }
 
 async fn the_standing_counts_ready_held_and_waiting(bed: Bed) {

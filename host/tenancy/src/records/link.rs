@@ -7,6 +7,7 @@ use charter_kernel::unit::{Key, Reach, Space};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::account::{Account, normalize};
 use super::{EXPIRES, Record, entry};
 
 /// The indexed field by which an approval's links are found.
@@ -47,7 +48,8 @@ pub enum Mailed {
     Sent,
     /// It was given up.
     Failed,
-    /// It was never to be sent: too many were, or the address is not one for links.
+    /// It was not to be sent: too many were, the address is not one for links, or its account has
+    /// another by now.
     Withheld,
 }
 
@@ -97,6 +99,18 @@ impl Link {
     /// The address of the link of this digest.
     pub fn address(digest: &str) -> Key {
         Key::new(&Reach::deployment(), &Space::host(Self::COLLECTION), digest)
+    }
+
+    /// Why it does not act for its account any more, where it does not. An account with another
+    /// address by now is not the one that it was mailed to; and whoever reads its mail in secret is
+    /// out once the password is another.
+    pub fn fault_for(&self, account: &Account) -> Option<&'static str> {
+        let is_new = |version: u32| version != account.password_version;
+        if normalize(&account.email) != normalize(&self.email) {
+            Some("address_changed")
+        } else {
+            self.password_version.is_some_and(is_new).then_some("password_changed")
+        }
     }
 
     /// Whether it may still count: it has not, and its mail is on its way or at the relay. A relay

@@ -1,7 +1,7 @@
 //! The operator's token: made once, given by the configuration, rotated, and shared by replicas.
 
 use charter_kernel::audit::AuditRow;
-use charter_kernel::unit::{Fact, FactKind};
+use charter_kernel::unit::{Draft, Fact, FactKind, Key, Reach, Space};
 use charter_store::{CommitError, audit_fact};
 use charter_tenancy::operator::{self, Act, Operator};
 use charter_tenancy::secret::Secret;
@@ -63,6 +63,85 @@ async fn a_configured_token_replaces_the_one_that_was_made() {
     let (later, shown) = Operator::open(bed.store.clone(), None).await.unwrap();
     assert!(shown.is_none());
     assert!(admits(&later, &given).await, "it stays when the configuration names none any more");
+}
+
+/// The operator's rows, by action.
+async fn log(bed: &Bed) -> Vec<Fact> {
+    bed.store.facts_head_settled(FactKind::Audit, "").await.unwrap();
+    let facts = bed.store.facts(FactKind::Audit, "", 0, 1_000).await.unwrap();
+    facts.into_iter().map(|numbered| numbered.fact).collect()
+}
+
+fn given(number: u32) -> Secret {
+    Secret::new(format!("9f8e7d6c5b4a39281706f5e4-{number}"))
+}
+
+async fn start(bed: &Bed, token: Option<&Secret>) -> anyhow::Result<Operator> {
+    Operator::open(bed.store.clone(), token).await.map(|(operator, _)| operator)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_start_that_changes_the_token_leaves_a_row_and_no_other_start_does() {
+    let bed = Bed::new().await;
+    start(&bed, Some(&given(1))).await.unwrap();
+    start(&bed, Some(&given(1))).await.unwrap();
+    start(&bed, None).await.unwrap();
+    assert!(log(&bed).await.is_empty(), "nothing was replaced");
+    start(&bed, Some(&given(2))).await.unwrap();
+    start(&bed, Some(&given(2))).await.unwrap();
+    let rows = log(&bed).await;
+    assert_eq!(rows.len(), 1, "{rows:?}");
+    assert_eq!(rows[0].name, "operator.token.set");
+    assert!(rows[0].body.contains("configuration"), "{}", rows[0].body);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_token_that_was_replaced_counts_no_more_whatever_a_later_start_is_given() {
+    let bed = Bed::new().await;
+    let operator = start(&bed, Some(&given(1))).await.unwrap();
+    let admitted = operator.admit(given(1).reveal()).await.unwrap();
+    let new = rotate(&bed, admitted).await.unwrap();
+    let rows = log(&bed).await.len();
+    let Err(told) = start(&bed, Some(&given(1))).await else { panic!("it counts again") };
+    for words in ["CHARTER_OPERATOR_TOKEN", "token_file", "was replaced", "give a new one"] {
+        assert!(told.to_string().contains(words), "{told}");
+    }
+    assert!(admits(&operator, &new).await && !admits(&operator, &given(1)).await);
+    assert_eq!(log(&bed).await.len(), rows, "nothing was done");
+    // A rotation and another configuration replace it alike.
+    start(&bed, Some(&given(2))).await.unwrap();
+    start(&bed, Some(&given(3))).await.unwrap();
+    for former in [given(1), given(2), new] {
+        assert!(start(&bed, Some(&former)).await.is_err());
+    }
+    assert!(admits(&start(&bed, Some(&given(3))).await.unwrap(), &given(3)).await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_newest_hundred_of_the_tokens_that_were_replaced_are_remembered() {
+    let bed = Bed::new().await;
+    for number in 0..=101 {
+        start(&bed, Some(&given(number))).await.unwrap();
+    }
+    assert!(start(&bed, Some(&given(1))).await.is_err());
+    assert!(start(&bed, Some(&given(0))).await.is_ok());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_token_of_an_earlier_build_counts_and_is_remembered_once_it_is_replaced() {
+    let bed = Bed::new().await;
+    start(&bed, Some(&given(1))).await.unwrap();
+    let key = Key::new(&Reach::deployment(), &Space::host("operator"), "token");
+    let mut txn = bed.store.begin("");
+    let row = txn.get(&key).await.unwrap().unwrap();
+    let mut body: serde_json::Value = serde_json::from_str(&row.body).unwrap();
+    body.as_object_mut().unwrap().remove("former").unwrap();
+    let draft = Draft { body: body.to_string(), ..Draft::default() };
+    txn.put(key, draft).await.unwrap();
+    txn.commit().await.unwrap();
+    assert!(admits(&start(&bed, None).await.unwrap(), &given(1)).await);
+    start(&bed, Some(&given(2))).await.unwrap();
+    assert!(start(&bed, Some(&given(1))).await.is_err());
 }
 
 #[tokio::test(flavor = "multi_thread")]

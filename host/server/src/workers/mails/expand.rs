@@ -160,12 +160,13 @@ async fn mail_decider(
     };
     let account = stored::get::<Account>(txn, &Account::address(&member.account)).await?;
     let Some(account) = account.map(|found| found.record) else { return Ok(()) };
+    let email = account.email.as_str();
     let acts_for = Some((&account.id, account.password_version));
-    let (link, token) = links::make(purpose, acts_for, &account.email, now, approval.expires_at)?;
+    let (link, token) = links::make(purpose, acts_for, email, now, approval.expires_at)?;
     let withheld = match () {
-        () if mail::is_hosted(&app.adapters, &member.email) => Some("hosted_domain"),
-        () if letter::mailbox(&member.email).is_none() => Some("no_mailbox"),
-        () if !quota::admit(&app.adapters, txn, Some(organization), &member.email, now).await? => {
+        () if mail::is_hosted(&app.adapters, email) => Some("hosted_domain"),
+        () if letter::mailbox(email).is_none() => Some("no_mailbox"),
+        () if !quota::admit(&app.adapters, txn, Some(organization), email, now).await? => {
             Some("rate_limited")
         }
         () => None,
@@ -188,7 +189,7 @@ async fn mail_decider(
     let address = format!("{}/approvals/{}?token={}", ready.base, approval.id, token.reveal());
     let wanted = Wanted {
         organization,
-        to: &member.email,
+        to: email,
         cause: Cause::Approval { approval: approval.id.clone(), link: link.digest },
         letter: letter::approval(asked, &address),
         until: approval.expires_at,
