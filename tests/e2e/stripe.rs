@@ -9,7 +9,7 @@ use charter_tests::patience::until;
 use charter_tests::stripe::{self, Stripe};
 use charter_tests::tenant::{PASSWORD, id};
 use charter_tests::world::Builder;
-use charter_tests::{Client, Database, on_both};
+use charter_tests::{Client, Database, Tenant, World, on_both};
 use serde_json::{Value, json};
 
 use crate::accounts::browser;
@@ -29,6 +29,18 @@ fn holds(client: &Client) -> Vec<String> {
     let listed = client.get("/v1/governance/holds").expect(200)["holds"].clone();
     let listed = listed.as_array().unwrap().iter();
     listed.map(|hold| hold["state"].as_str().unwrap().to_owned()).collect()
+}
+
+/// A provider, and a tenant that has bought as much by this body as its budget leaves for another.
+fn spent_by_half(world: &World) -> (Stripe, Tenant, Value) {
+    let double = Stripe::start();
+    bind(world, &format!("http://{}", double.address), stripe::KEY);
+    let tenant = on_trial(world);
+    let body = json!({ "amount_cents": 1_000, "payment_method": "pm_new" });
+    top_up(&tenant.client, body.clone()).expect(200);
+    let budget = json!({ "budget": { "cap_cents": 2_000, "period": "total" } });
+    tenant.client.patch("/v1/organization", &budget).expect(200);
+    (double, tenant, body)
 }
 
 on_both! {
@@ -191,13 +203,8 @@ on_both! {
     }
 
     fn a_charge_without_an_answer_counts_by_the_providers_word(world: billed()) {
-        let double = Stripe::start();
-        bind(world, &format!("http://{}", double.address), stripe::KEY);
-        let tenant = on_trial(world);
+        let (double, tenant, body) = spent_by_half(world);
         let client = &tenant.client;
-        let body = json!({ "amount_cents": 1_000, "payment_method": "pm_new" });
-        top_up(client, body.clone()).expect(200);
-        client.patch("/v1/organization", &json!({ "budget": { "cap_cents": 2_000, "period": "total" } })).expect(200);
         double.loses(1);
         let call = client.call("POST", "/v1/billing/topup").idempotency_key("one-purchase").json(&body);
         let bought = call.clone().send().expect(200);
@@ -219,13 +226,8 @@ on_both! {
     fn a_charge_for_who_leaves_meanwhile_counts_by_the_providers_word(world: billed()) {
         let ways = ["revoked", "deleted"].into_iter().flat_map(|leaves| [(leaves, false), (leaves, true)]);
         for (leaves, is_lost) in ways {
-            let double = Stripe::start();
-            bind(world, &format!("http://{}", double.address), stripe::KEY);
-            let tenant = on_trial(world);
+            let (double, tenant, body) = spent_by_half(world);
             let client = &tenant.client;
-            let body = json!({ "amount_cents": 1_000, "payment_method": "pm_new" });
-            top_up(client, body.clone()).expect(200);
-            client.patch("/v1/organization", &json!({ "budget": { "cap_cents": 2_000, "period": "total" } })).expect(200);
             let user = id(&client.post("/v1/users", &json!({ "name": "leaves" })).expect(201)["user"]);
             let named = client.with("x-service-user-id", &user);
             let before = double.requests("/v1/payment_intents").len();
@@ -253,13 +255,8 @@ on_both! {
     }
 
     fn what_a_person_said_did_not_happen_counts_once_the_provider_signs_that_it_did(world: billed()) {
-        let double = Stripe::start();
-        bind(world, &format!("http://{}", double.address), stripe::KEY);
-        let tenant = on_trial(world);
+        let (double, tenant, body) = spent_by_half(world);
         let client = &tenant.client;
-        let body = json!({ "amount_cents": 1_000, "payment_method": "pm_new" });
-        top_up(client, body.clone()).expect(200);
-        client.patch("/v1/organization", &json!({ "budget": { "cap_cents": 2_000, "period": "total" } })).expect(200);
         double.loses(1);
         top_up(client, body.clone()).expect(200);
         let hold = client.get("/v1/governance/holds").expect(200)["holds"][0]["id"].as_str().unwrap().to_owned();

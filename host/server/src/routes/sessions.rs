@@ -288,13 +288,13 @@ async fn list_held(txn: &mut Txn, account: &AccountId) -> Result<Vec<Session>, R
     Ok(held)
 }
 
-/// Those of its sessions that count. Nothing of it is validated at the commit.
-async fn list_live(
+/// Those of an account's sessions that count. Nothing of it is validated at the commit.
+async fn keep_live(
     txn: &mut Txn,
     account: &Account,
+    mut held: Vec<Session>,
     now: Instant,
 ) -> Result<Vec<Session>, Refusal> {
-    let mut held = list_held(txn, &account.id).await?;
     held.retain(|held| now < held.expires_at && account.admits(held));
     let selected: BTreeSet<_> = held.iter().map(|held| held.organization.clone()).collect();
     let mut members = Vec::new();
@@ -324,7 +324,8 @@ pub async fn list_sessions(
 ) -> Result<Answer<SessionList>, Refusal> {
     let session = of(request)?;
     let account = account_of(txn, session).await?;
-    let live = list_live(txn, &account, request.now).await?;
+    let held = list_held(txn, &account.id).await?;
+    let live = keep_live(txn, &account, held, request.now).await?;
     let sessions = live.into_iter().map(|held| OwnSession {
         organization_id: held.organization,
         current: held.id == session.id,
@@ -346,7 +347,8 @@ pub async fn revoke_session(
 ) -> Result<Answer<Deleted>, Refusal> {
     let session = of(request)?;
     let account = account_of(txn, session).await?;
-    let mut live = list_live(txn, &account, request.now).await?.into_iter();
+    let held = list_held(txn, &account.id).await?;
+    let mut live = keep_live(txn, &account, held, request.now).await?.into_iter();
     let found = live.find(|held| held.id.as_str() == request.parameter("id"));
     let found = found.ok_or_else(Refusal::not_found)?;
     remove(txn, &found.digest);
@@ -385,10 +387,10 @@ pub async fn end_all(
     now: Instant,
 ) -> Result<usize, Refusal> {
     let others = |held: &Session| but != Some(&held.id);
-    let ended = list_live(txn, account, now).await?.into_iter().filter(others).count();
-    for held in list_held(txn, &account.id).await?.into_iter().filter(others) {
-        remove(txn, &held.digest);
-    }
+    let mut held = list_held(txn, &account.id).await?;
+    held.retain(others);
+    held.iter().for_each(|held| remove(txn, &held.digest));
+    let ended = keep_live(txn, account, held, now).await?.len();
     account.end_sessions(but);
     Ok(ended)
 }

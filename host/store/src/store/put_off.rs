@@ -6,6 +6,7 @@ use charter_kernel::time::Instant;
 use charter_kernel::unit::{Key, Row, Space};
 
 use super::Store;
+use super::standing::groups;
 use crate::connection::reading;
 use crate::document::{columns, read_row};
 use crate::error::ReadError;
@@ -21,15 +22,11 @@ impl Store {
         after: &str,
         limit: u32,
     ) -> Result<Vec<String>, ReadError> {
-        let sql = self.inner.database.dialect.sql(
-            "WITH RECURSIVE g(name, n) AS ( \
-               SELECT MIN(lease_group), CAST(1 AS BIGINT) FROM documents WHERE space = $1 AND lease_group > $2 \
-                 AND lease_group IS NOT NULL AND space >= 'host.' AND space < 'host/' \
-               UNION ALL SELECT (SELECT MIN(d.lease_group) FROM documents d WHERE d.space = $1 AND d.lease_group > g.name \
-                 AND d.lease_group IS NOT NULL AND d.space >= 'host.' AND d.space < 'host/'), g.n + 1 FROM g \
-                 WHERE g.name IS NOT NULL AND g.n < $3) \
-             SELECT g.name FROM g WHERE g.name IS NOT NULL",
-        );
+        let sql = self
+            .inner
+            .database
+            .dialect
+            .sql(concat!(groups!(), "SELECT g.name FROM g WHERE g.name IS NOT NULL"));
         let query = query(sql).bind(space.as_str()).bind(after.to_owned()).bind(i64::from(limit));
         let rows = reading(query.fetch_all(self.readers())).await?;
         let names = rows.iter().map(|row| row.try_get::<String>(0)).collect::<sqlx::Result<_>>();

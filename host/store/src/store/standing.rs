@@ -11,6 +11,20 @@ use crate::query::{GroupDue, GroupStanding, GroupsDue};
 use crate::sql::{Row, query};
 use crate::standing::{COUNTED_MAX, Group, Seen};
 
+/// Names the groups of a space of the host (`$1`) behind one (`$2`) as `g`, so many of them (`$3`),
+/// each by one step through the index.
+macro_rules! groups {
+    () => {
+        "WITH RECURSIVE g(name, n) AS ( \
+           SELECT MIN(lease_group), CAST(1 AS BIGINT) FROM documents WHERE space = $1 AND lease_group > $2 \
+             AND lease_group IS NOT NULL AND space >= 'host.' AND space < 'host/' \
+           UNION ALL SELECT (SELECT MIN(d.lease_group) FROM documents d WHERE d.space = $1 AND d.lease_group > g.name \
+             AND d.lease_group IS NOT NULL AND d.space >= 'host.' AND d.space < 'host/'), g.n + 1 FROM g \
+             WHERE g.name IS NOT NULL AND g.n < $3) "
+    };
+}
+pub(super) use groups;
+
 impl Store {
     /// The numbers of a group now. Exact while no more than 20,000 of its rows are held or put off.
     pub async fn standing(
@@ -80,20 +94,15 @@ impl Store {
         after: &str,
         limit: u32,
     ) -> Result<GroupsDue, ReadError> {
-        let sql = self.inner.database.dialect.sql(
-            "WITH RECURSIVE g(name, n) AS ( \
-               SELECT MIN(lease_group), CAST(1 AS BIGINT) FROM documents WHERE space = $1 AND lease_group > $2 \
-                 AND lease_group IS NOT NULL AND space >= 'host.' AND space < 'host/' \
-               UNION ALL SELECT (SELECT MIN(d.lease_group) FROM documents d WHERE d.space = $1 AND d.lease_group > g.name \
-                 AND d.lease_group IS NOT NULL AND d.space >= 'host.' AND d.space < 'host/'), g.n + 1 FROM g \
-                 WHERE g.name IS NOT NULL AND g.n < $3) \
-             SELECT s.name, s.due, CASE WHEN s.due <= $4 THEN (SELECT d.reach FROM documents d WHERE d.space = $1 \
+        let sql = self.inner.database.dialect.sql(concat!(
+            groups!(),
+            "SELECT s.name, s.due, CASE WHEN s.due <= $4 THEN (SELECT d.reach FROM documents d WHERE d.space = $1 \
                AND d.lease_group = s.name AND d.lease_group IS NOT NULL AND d.space >= 'host.' AND d.space < 'host/' \
                ORDER BY d.due_at LIMIT 1) END \
              FROM (SELECT g.name AS name, (SELECT MIN(d.due_at) FROM documents d WHERE d.space = $1 AND d.lease_group = g.name \
                AND d.lease_group IS NOT NULL AND d.space >= 'host.' AND d.space < 'host/') AS due \
-               FROM g WHERE g.name IS NOT NULL) s",
-        );
+               FROM g WHERE g.name IS NOT NULL) s"
+        ));
         let now = self.now();
         let query = query(sql).bind(space.as_str()).bind(after.to_owned());
         let query = query.bind(i64::from(limit)).bind(now.0);
