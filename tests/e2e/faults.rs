@@ -216,27 +216,26 @@ fn writes_resume_by_themselves_once_the_disk_has_room() {
             );
         }
     };
-    let data = Folder::new();
-    let program = data.path().join("charter-on-a-small-disk");
+    let mut world = Builder::new().start(Database::Sqlite);
+    let tenant = world.register();
+    world.stop();
+    let (folder, data) = (Folder::new(), world.data().to_path_buf());
+    let program = folder.path().join("charter-on-a-small-disk");
+    // The whole deployment moves there: what it has compiled too, which takes a while.
     let script = format!(
-        "#!/bin/sh\nexec {unshare} sh -c 'mount -t tmpfs -o size=160m,mode=700 charter \"$0\" && exec \"$@\"' {:?} {:?} \"$@\"\n",
-        data.path(),
+        "#!/bin/sh\nexec {unshare} sh -c 'mount --bind \"$0\" /mnt && mount -t tmpfs -o size=160m,mode=700 charter \"$0\" && \
+         cp -a /mnt/. \"$0\" && umount /mnt && exec \"$@\"' {data:?} {:?} \"$@\"\n",
         Artefacts::get().charter
     );
     std::fs::write(&program, script).unwrap();
     std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o700)).unwrap();
-    let options = Options {
-        data: data.path().to_path_buf(),
-        components: Some(Artefacts::get().components.clone()),
-        program: Some(program),
-        ..Options::default()
-    };
-    let server = Server::start(&options).unwrap();
+    world.options().program = Some(program);
+    world.start();
+    let tenant = tenant.at(world.server().address());
     let inside = Path::new("/proc")
-        .join(server.id().to_string())
+        .join(world.server().id().to_string())
         .join("root")
-        .join(data.path().strip_prefix("/").unwrap());
-    let tenant = Tenant::register(&server.client());
+        .join(data.strip_prefix("/").unwrap());
     let queue = queue(&tenant);
     for _ in 0..2 {
         let before = depth(&tenant.client, &queue);

@@ -25,6 +25,7 @@ use charter_kernel::unit::{Draft, Guard, Key, Reach, Row};
 use charter_store::{Order, Query, Txn};
 use charter_tenancy::directory::{KitRecord, OrganizationRecord, ProjectRecord, UserRecord};
 use charter_tenancy::stored;
+use futures::future::try_join_all;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -168,9 +169,12 @@ impl Case {
     ) -> Result<Vec<Gauge>, Refusal> {
         let mut caps = self.caps()?;
         let reach = self.subject(Default::default()).reach();
-        for (scope, id) in own {
-            let key = Key::new(&reach, &caps_space(), own_scope(primitive, scope, id));
-            let row = txn.get_relaxed(&key).await.map_err(stored::reading)?;
+        let key = |(scope, id): &(String, String)| {
+            Key::new(&reach, &caps_space(), own_scope(primitive, scope, id))
+        };
+        let keys: Vec<Key> = own.iter().map(key).collect();
+        let rows = read_rows(txn, &keys).await?;
+        for (((scope, _), key), row) in own.iter().zip(keys).zip(rows) {
             caps.push(self.own_cap(scope, key, row)?);
         }
         self.read(governance, txn, caps, now).await
@@ -275,8 +279,8 @@ impl Case {
         now: Instant,
     ) -> Result<Vec<Gauge>, Refusal> {
         let mut gauges = Vec::with_capacity(caps.len());
-        for cap in caps {
-            let row = txn.get_relaxed(&cap.meter).await.map_err(stored::reading)?;
+        let rows = read_rows(txn, caps.iter().map(|cap| &cap.meter)).await?;
+        for (cap, row) in caps.into_iter().zip(rows) {
             let known = |row: Row| -> Result<(Meter, u64), Refusal> {
                 let meter = serde_json::from_str(&row.body).map_err(|_| Refusal::internal())?;
                 Ok((meter, row.version))
@@ -364,6 +368,15 @@ async fn sum_own(governance: &Governance, meter: &Key, since: Instant) -> Result
         let Some(next) = page.next else { return Ok(sum) };
         query.after = Some(next);
     }
+}
+
+/// The rows with these keys, asked for together: PostgreSQL answers all of them in one round trip.
+async fn read_rows(
+    txn: &Txn,
+    keys: impl IntoIterator<Item = &Key>,
+) -> Result<Vec<Option<Row>>, Refusal> {
+    let rows = try_join_all(keys.into_iter().map(|key| txn.get_relaxed(key))).await;
+    rows.map_err(stored::reading)
 }
 
 /// The amount that a spend record says was spent.

@@ -64,6 +64,17 @@ type Assembled = HashMap<(Dialect, Vec<usize>), &'static str>;
 /// Combinations that are kept.
 const ASSEMBLED_MAX: usize = 1_000;
 
+/// `$2` is the second value to PostgreSQL, and a name to SQLite, which numbers names as they first
+/// appear: to SQLite the second value is `?2`.
+fn number_places(text: &str) -> String {
+    let next = text.chars().skip(1).map(Some).chain([None]);
+    let number = |(here, next): (char, Option<char>)| match here {
+        '$' if next.is_some_and(|next| next.is_ascii_digit()) => '?',
+        _ => here,
+    };
+    text.chars().zip(next).map(number).collect()
+}
+
 impl Dialect {
     /// The text in this database's words.
     pub(crate) fn words(self, text: &str) -> String {
@@ -80,7 +91,10 @@ impl Dialect {
             };
             out.replace_range(start..=end, &each);
         }
-        self.within(out)
+        match self {
+            Self::Sqlite => number_places(&self.within(out)),
+            Self::Postgres => self.within(out),
+        }
     }
 
     /// `{within:id DESC:body,entries}` at the beginning of a text ends its rows, in that order, when

@@ -31,36 +31,87 @@ const LARGE_BYTES: usize = 3_900_000;
 /// Letters of a riddle, near the most that is checked at all.
 const RIDDLE_LETTERS: usize = 200_000;
 
-/// One kind of hostile calls: its name in the table, the operation, and the body of one call.
-type Kind = (&'static str, &'static str, Value);
+/// Messages of one large send, and letters of each.
+const SENT: (usize, usize) = (4, 220_000);
+/// Stands for the hostile organization's queue in a path.
+const QUEUE: &str = "{queue}";
 
-fn kinds() -> [Kind; 9] {
-    let (play, peek) = ("/v1/script", "/v1/script/peek");
+/// One kind of hostile calls.
+struct Kind {
+    /// The kind's name in the table.
+    name: &'static str,
+    /// The operation of each call.
+    method: &'static str,
+    path: &'static str,
+    /// The body of each call.
+    body: Option<Value>,
+    /// The calls that prepare what each call reads.
+    before: Before,
+}
+
+/// The calls that prepare what hostile calls read.
+enum Before {
+    Nothing,
+    /// As many scripts as there are to be large things.
+    Large(Value),
+    /// As many sends as fit into some seconds, each of which has a row of the log.
+    Rows,
+}
+
+impl Kind {
+    fn script(name: &'static str, steps: Value) -> Self {
+        let body = Some(json!({ "steps": steps }));
+        Self { name, method: "POST", path: "/v1/script", body, before: Before::Nothing }
+    }
+
+    fn peek(name: &'static str, step: Value, large: Value) -> Self {
+        let before = Before::Large(json!({ "steps": [large] }));
+        Self { path: "/v1/script/peek", before, ..Self::script(name, json!([step])) }
+    }
+}
+
+fn kinds() -> [Kind; 11] {
     let nested = json!([{"call": "script.play", "body": {"steps": [{"sleep_ms": 5_000}]}}]);
     let job = json!({"enqueue": [{"spin_ms": 50}]});
-    let of = |steps: Value| json!({ "steps": steps });
+    let message = json!({ "body": "x".repeat(SENT.1) });
     [
-        ("a neighbour beside 64 spinning calls", play, of(json!([{"spin_ms": 60_000}]))),
-        ("a neighbour beside 64 sleeping calls", play, of(json!([{"sleep_ms": 5_000}]))),
-        ("a neighbour beside 64 calls that sleep nested", play, of(nested)),
-        ("a neighbour beside 64 calls that read big pages", peek, of(json!([{"pages": 8}]))),
-        (
+        Kind::script("a neighbour beside 64 spinning calls", json!([{"spin_ms": 60_000}])),
+        Kind::script("a neighbour beside 64 sleeping calls", json!([{"sleep_ms": 5_000}])),
+        Kind::script("a neighbour beside 64 calls that sleep nested", nested),
+        Kind::peek(
+            "a neighbour beside 64 calls that read big pages",
+            json!({"pages": 8}),
+            json!({"fill": 1, "bytes": LARGE_BYTES}),
+        ),
+        Kind::peek(
             "a neighbour beside 64 calls that read big streams",
-            peek,
-            of(json!([{"entries_of": "big", "times": 8}])),
+            json!({"entries_of": "big", "times": 8}),
+            json!({"append": "big", "bytes": LARGE_BYTES}),
         ),
-        (
+        Kind::script(
             "a neighbour beside 64 calls that flood the log",
-            play,
-            of(json!([{"log": 2_000, "line": "x".repeat(1_000)}])),
+            json!([{"log": 2_000, "line": "x".repeat(1_000)}]),
         ),
-        ("a neighbour beside 64 short calls", play, of(json!([{"spin_ms": 4}]))),
-        ("a neighbour beside 64 calls that enqueue jobs", play, of(vec![job; 20].into())),
-        (
-            "a neighbour beside 64 calls whose bodies take long to check",
-            play,
-            json!({ "steps": [], "riddle": riddle() }),
-        ),
+        Kind::script("a neighbour beside 64 short calls", json!([{"spin_ms": 4}])),
+        Kind::script("a neighbour beside 64 calls that enqueue jobs", vec![job; 20].into()),
+        Kind {
+            body: Some(json!({ "steps": [], "riddle": riddle() })),
+            ..Kind::script("a neighbour beside 64 calls whose bodies take long to check", json!([]))
+        },
+        Kind {
+            name: "a neighbour beside 64 calls that look for a row the log has not",
+            method: "GET",
+            path: "/v1/logs?action=none",
+            body: None,
+            before: Before::Rows,
+        },
+        Kind {
+            name: "a neighbour beside 64 calls that send large messages",
+            method: "POST",
+            path: "/v1/queue/{queue}/messages",
+            body: Some(json!({ "messages": vec![message; SENT.0] })),
+            before: Before::Nothing,
+        },
     ]
 }
 
@@ -152,20 +203,22 @@ async fn beside(
     server: &Server,
     neighbour: &Neighbour,
     n: usize,
-    (name, path, body): Kind,
+    kind: Kind,
 ) -> Result<Row> {
     let villain = tools::register(server, &format!("villain-{n}")).await?;
-    prepare(tools, server, &villain, path, &body["steps"][0]).await?;
+    let queue = tools::queue(server, &villain, "hostile").await?;
+    prepare(tools, server, &villain, &queue, kind.before).await?;
     let calm = neighbour.slowest(tools.pace.time(5.0)).await;
     let before = server.resident()?;
-    let body = body.to_string();
+    let (path, body) = (kind.path.replace(QUEUE, &queue), kind.body.map(|body| body.to_string()));
     let plan = Plan {
         address: server.address.clone(),
         connections: tools.pace.count(HOSTILE),
         duration: tools.pace.time(12.0),
         rate: None,
     };
-    let requests: Requests = load::repeat(request_of(&villain, "POST", path, Some(&body)));
+    let requests: Requests =
+        load::repeat(request_of(&villain, kind.method, &path, body.as_deref()));
     let attack = tokio::spawn(async move { load::run(&plan, requests).await });
     // They are under way before anybody looks.
     tokio::time::sleep(tools.pace.time(2.0)).await;
@@ -179,7 +232,7 @@ async fn beside(
     let ms = |time: Duration| time.as_secs_f64() * 1e3;
     let mib = |bytes: u64| bytes >> 20;
     Ok(Row {
-        name,
+        name: kind.name,
         figure: format!("{read:.1} × reads, {write:.1} × writes"),
         target: format!("< {TIMES_MAX} × at p99"),
         reached: read < TIMES_MAX && write < TIMES_MAX && pressed.failed == 0,
@@ -197,27 +250,34 @@ async fn beside(
     })
 }
 
-/// Prepares the rows that the script reads.
+/// Prepares what the calls read.
 async fn prepare(
     tools: &Tools,
     server: &Server,
     villain: &str,
-    path: &str,
-    step: &Value,
+    queue: &str,
+    before: Before,
 ) -> Result<()> {
-    let first = if step.get("pages").is_some() {
-        json!({"fill": 1, "bytes": LARGE_BYTES})
-    } else if step.get("entries_of").is_some() {
-        json!({"append": "big", "bytes": LARGE_BYTES})
-    } else {
-        return Ok(());
-    };
-    debug_assert!(path.ends_with("/peek"), "only reads need something to read");
-    let fill =
-        request_of(villain, "POST", "/v1/script", Some(&json!({"steps": [first]}).to_string()));
-    let fill = Arc::new(fill);
-    for _ in 0..tools.pace.count(LARGE) {
-        server.send(&fill).await.context("something large is written")?;
+    match before {
+        Before::Nothing => {}
+        Before::Large(script) => {
+            let fill = request_of(villain, "POST", "/v1/script", Some(&script.to_string()));
+            let fill = Arc::new(fill);
+            for _ in 0..tools.pace.count(LARGE) {
+                server.send(&fill).await.context("something large is written")?;
+            }
+        }
+        Before::Rows => {
+            let plan = Plan {
+                address: server.address.clone(),
+                connections: HOSTILE,
+                duration: tools.pace.time(10.0),
+                rate: None,
+            };
+            let path = format!("/v1/queue/{queue}/messages");
+            let send = request_of(villain, "POST", &path, Some(r#"{"messages":[{"body":1}]}"#));
+            load::run(&plan, load::repeat(send)).await;
+        }
     }
     Ok(())
 }

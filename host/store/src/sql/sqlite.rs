@@ -128,7 +128,7 @@ impl SqliteConnection {
         Ok(changed)
     }
 
-    /// Looks the statement up once, and which place each value goes to.
+    /// Looks the statement up once.
     fn each<'a, R>(
         &self,
         sql: &str,
@@ -139,12 +139,11 @@ impl SqliteConnection {
         R: Iterator<Item = Lent<'a>>,
     {
         let work = |statement: &mut Statement<'_>| {
-            let order = order(statement)?;
             let mut values = Vec::new();
             for row in bound {
                 values.clear();
                 values.extend(row);
-                bind(statement, &order, &values)?;
+                bind(statement, &values)?;
                 run(statement)?;
             }
             Ok(())
@@ -178,7 +177,7 @@ impl SqliteConnection {
     ) -> sqlx::Result<T> {
         let sql = query.sql.as_str();
         let work = |statement: &mut Statement<'_>| {
-            bind(statement, &order(statement)?, &query.values)?;
+            bind(statement, &query.values)?;
             work(statement)
         };
         let done = if query.kept {
@@ -196,26 +195,14 @@ fn wait(looks: i32) -> bool {
     looks < BUSY_LOOKS
 }
 
-/// The index of the value for each place, counted from 0. To SQLite `$2` is a name, and names are
-/// numbered as they first appear; to PostgreSQL, and to us, it is the second value.
-fn order(statement: &Statement<'_>) -> rusqlite::Result<Vec<usize>> {
-    let value = |place| {
-        let name = statement.parameter_name(place).unwrap_or_default();
-        let n = name.trim_start_matches('$').parse::<usize>().ok().and_then(|n| n.checked_sub(1));
-        n.ok_or_else(|| rusqlite::Error::InvalidParameterName(name.to_owned()))
-    };
-    (1..=statement.parameter_count()).map(value).collect()
-}
-
-fn bind<T: ToSql>(
-    statement: &mut Statement<'_>,
-    order: &[usize],
-    values: &[T],
-) -> rusqlite::Result<()> {
-    for (place, n) in order.iter().enumerate() {
-        let value =
-            values.get(*n).ok_or(rusqlite::Error::InvalidParameterCount(values.len(), n + 1))?;
-        statement.raw_bind_parameter(place + 1, value)?;
+fn bind<T: ToSql>(statement: &mut Statement<'_>, values: &[T]) -> rusqlite::Result<()> {
+    // A place that nothing is bound to would be null.
+    let places = statement.parameter_count();
+    if values.len() != places {
+        return Err(rusqlite::Error::InvalidParameterCount(values.len(), places));
+    }
+    for (n, value) in values.iter().enumerate() {
+        statement.raw_bind_parameter(n + 1, value)?;
     }
     Ok(())
 }
