@@ -31,6 +31,7 @@ use crate::connection::Database;
 use crate::epoch::Epochs;
 use crate::error::{CommitError, OpenError};
 use crate::shard::shard;
+use crate::sql::Pool;
 use crate::wake::Wakes;
 use queue::{Job, Queue};
 use room::DiskRoom;
@@ -81,7 +82,7 @@ pub(crate) struct Committer {
 impl Committer {
     pub(crate) async fn start(
         config: &StoreConfig,
-        database: &Database,
+        (database, readers): (&Database, &Pool),
         wakes: Arc<Wakes>,
         epochs: Arc<Epochs>,
         closing: &CancellationToken,
@@ -110,8 +111,8 @@ impl Committer {
             database.spawn("committer", lane).map_err(|error| OpenError::Database(error.into()))?;
             open.await.unwrap_or(Err(sqlx::Error::WorkerCrashed)).map_err(OpenError::Database)?;
         }
-        if let Some(file) = database.file() {
-            let started = checkpoint::start(database, file.clone(), closing.clone());
+        if let (Some(file), Some(readers)) = (database.file(), readers.of_sqlite()) {
+            let started = checkpoint::start(database, (file.clone(), readers.clone()), closing);
             started.map_err(|error| OpenError::Database(error.into()))?;
         }
         room::watch(shared.clone(), closing.clone());

@@ -255,7 +255,10 @@ impl Database {
 
     /// One connection that writes.
     pub(crate) async fn writer(&self) -> sqlx::Result<Connection> {
-        let mut connection = self.connect(self.dialect.words_for_writers()).await?;
+        let mut connection = match self.connect(self.dialect.words_for_writers()).await? {
+            Connection::Sqlite(connection) => Connection::Sqlite(connection.tell_readers()?),
+            connection => connection,
+        };
         if let Address::Sqlite { pages_max: Some(pages), .. } = &self.address {
             run(&mut connection, sqlx::AssertSqlSafe(format!("PRAGMA max_page_count = {pages}")))
                 .await?;

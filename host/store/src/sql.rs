@@ -199,6 +199,14 @@ impl Pool {
             Self::Postgres(pool) => pool.close().await,
         }
     }
+
+    /// Those to SQLite.
+    pub(crate) fn of_sqlite(&self) -> Option<&SqlitePool> {
+        match self {
+            Self::Sqlite(pool) => Some(pool),
+            Self::Postgres(_) => None,
+        }
+    }
 }
 
 /// The connections, as an organization asks them: long reads wait for places of its own. The host's

@@ -135,8 +135,8 @@ impl Store {
         let committer = match looks {
             true => Committer::idle(&config, &database, wakes.clone(), epochs.clone()),
             false => {
-                Committer::start(&config, &database, wakes.clone(), epochs.clone(), &closing)
-                    .await?
+                let of = (&database, &readers);
+                Committer::start(&config, of, wakes.clone(), epochs.clone(), &closing).await?
             }
         };
         if database.is_postgres() && !looks {

@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::connection::Database;
-use crate::sql::{Connection, query, run};
+use crate::sql::{Connection, SqlitePool, query, run};
 
 /// Between looks at the log.
 const LOOK_MS: u64 = 250;
@@ -44,12 +44,13 @@ const LOOKS_APART_MAX: u32 = 8;
 
 pub(super) fn start(
     database: &Database,
-    file: PathBuf,
-    closing: CancellationToken,
+    (file, readers): (PathBuf, SqlitePool),
+    closing: &CancellationToken,
 ) -> std::io::Result<()> {
-    let mut log = Log::of(file);
+    let mut log = Log::of(file, Some(readers.clone()));
     let opened = database.clone();
-    let looking = closing.run_until_cancelled_owned(async move {
+    readers.keep_snapshots(true).map_err(std::io::Error::other)?;
+    let looking = closing.clone().run_until_cancelled_owned(async move {
         let mut connection: Option<Connection> = None;
         loop {
             tokio::time::sleep(Duration::from_millis(LOOK_MS)).await;
@@ -77,6 +78,8 @@ type Seen = (u64, Option<SystemTime>);
 
 /// The log, and how far the work on it has come.
 struct Log {
+    /// Those who read in place.
+    readers: Option<SqlitePool>,
     path: PathBuf,
     /// The database file.
     file: PathBuf,
@@ -95,10 +98,11 @@ struct Log {
 
 impl Log {
     /// The log of a database file.
-    fn of(file: PathBuf) -> Self {
+    fn of(file: PathBuf, readers: Option<SqlitePool>) -> Self {
         let mut path = file.clone().into_os_string();
         path.push("-wal");
         Self {
+            readers,
             path: PathBuf::from(path),
             file,
             opened: None,
@@ -134,6 +138,8 @@ impl Log {
     async fn shorten(&mut self, connection: &mut Connection, bytes: u64) -> sqlx::Result<bool> {
         let mut reached = 0;
         for _ in 0..PASSES_MAX {
+            // What nobody reads any more keeps nothing from being copied.
+            self.readers.as_ref().map_or(Ok(()), SqlitePool::release_snapshots)?;
             let told = query("PRAGMA wal_checkpoint(PASSIVE)").fetch_one(&mut *connection).await?;
             // Both are -1 while another connection is at it.
             let (pages, copied): (i64, i64) = (told.try_get(1)?, told.try_get(2)?);
@@ -181,7 +187,11 @@ impl Log {
             return Ok(false);
         }
         run(connection, patience).await?;
-        let busy: i64 = query(words).fetch_one(&mut *connection).await?.try_get(0)?;
+        let keep = |keep| self.readers.as_ref().map_or(Ok(()), |it| it.keep_snapshots(keep));
+        keep(false)?;
+        let told = query(words).fetch_one(&mut *connection).await;
+        keep(true)?;
+        let busy: i64 = told?.try_get(0)?;
         if busy == 0 {
             self.apart = 1;
             return Ok(true);
@@ -266,7 +276,7 @@ mod tests {
         let open = || SqliteConnection::open(&file, WORDS).map(Connection::Sqlite).unwrap();
         let (mut writer, mut reader, mut own) = (open(), open(), open());
         run(&mut writer, "CREATE TABLE t (body)").await.unwrap();
-        let mut log = Log::of(file.clone());
+        let mut log = Log::of(file.clone(), None);
 
         // A reader from before: no attempt is made that the writer would wait for.
         begin_to_read(&mut reader).await;

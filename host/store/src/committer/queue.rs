@@ -20,9 +20,9 @@ const BATCH_UNITS_MAX: usize = 512;
 const BATCH_ROWS_MAX: usize = 512;
 /// Turns in which no unit came, after which a batch waits no longer for more; some microseconds.
 const IDLE_MAX: u32 = 32;
-/// How long a batch waits for more at most. Beside threads that compute, a turn is as long as they
-/// may keep the core.
-const GATHER: Duration = Duration::from_micros(200);
+/// How long a batch waits for more at most: about as long as its commit takes. Beside threads that
+/// compute, a turn is as long as they may keep the core.
+const GATHER: Duration = Duration::from_millis(1);
 /// A batch of so many bytes takes no further unit: these too are some ten milliseconds.
 const BATCH_BYTES_ENOUGH: usize = 1024 * 1024;
 /// Nor does it take one of an organization that has so many in it, where another waits too.

@@ -5,10 +5,12 @@
 //! again on one of a few threads that give way to the others and have connections of their own.
 //! These are places that organizations share: none waits for all of another's reads.
 
+mod snapshot;
+
 use std::borrow::Cow;
 use std::fmt;
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::Duration;
 
@@ -19,6 +21,7 @@ use sqlx::error::{DatabaseError, ErrorKind};
 use tokio::sync::{Semaphore, oneshot};
 use tokio::time::Instant;
 
+use self::snapshot::Snapshot;
 use super::{Filled, Lent, Query, READ_MS_MAX, Row, Value};
 use crate::at_work;
 use crate::lobby::{Lobby, Seat};
@@ -50,6 +53,7 @@ pub(crate) struct SqliteConnection {
     /// When the running statement must end, in nanoseconds after `opened`; 0 for never.
     until: Arc<AtomicU64>,
     opened: Instant,
+    snapshot: Snapshot,
 }
 
 impl SqliteConnection {
@@ -68,7 +72,20 @@ impl SqliteConnection {
             until > 0 && opened.elapsed().as_nanos() as u64 > until
         };
         connection.progress_handler(STEPS, Some(late)).map_err(fault)?;
-        Ok(Self { connection, until, opened })
+        Ok(Self { connection, until, opened, snapshot: Snapshot::default() })
+    }
+
+    /// For a connection that writes: those that read keep what they see until it has committed.
+    pub(crate) fn tell_readers(mut self) -> sqlx::Result<Self> {
+        snapshot::count_commits(&mut self.connection).map_err(fault)?;
+        Ok(self)
+    }
+
+    /// Has its next reads see the database as it is now, and those behind it too until somebody
+    /// commits, where that is kept.
+    fn look(&self, keep: bool) -> sqlx::Result<()> {
+        let look = if keep { Snapshot::renew } else { Snapshot::end };
+        look(&self.snapshot, &self.connection).map_err(fault)
     }
 
     /// Has it give up at values that are longer, before it reads them.
@@ -239,16 +256,21 @@ fn answer(
                 None,
             ));
         }
-        let cells = (0..columns).map(|n| row.get_ref(n)).collect::<Result<Vec<_>, _>>()?;
-        let more = cells.iter().map(|cell| bytes_of(*cell)).sum::<usize>();
+        let mut more = 0;
+        for n in 0..columns {
+            more += bytes_of(row.get_ref(n)?);
+        }
         if bytes > 0 && bytes.saturating_add(more) > bounds.page {
             return Ok(true);
         }
         bytes += more;
-        let cells = cells.into_iter().map(Cell::try_from).collect::<Result<Vec<_>, _>>();
-        all.push(Row::Sqlite(
-            cells.map_err(|error| rusqlite::Error::ToSqlConversionFailure(error.into()))?,
-        ));
+        let mut cells = Vec::with_capacity(columns);
+        for n in 0..columns {
+            let cell = Cell::try_from(row.get_ref(n)?);
+            cells
+                .push(cell.map_err(|error| rusqlite::Error::ToSqlConversionFailure(error.into()))?);
+        }
+        all.push(Row::Sqlite(cells));
     }
     Ok(false)
 }
@@ -291,6 +313,8 @@ pub(crate) struct SqlitePool(Arc<Readers>);
 struct Readers {
     open: Box<dyn Fn() -> sqlx::Result<SqliteConnection> + Send + Sync>,
     idle: Mutex<Vec<SqliteConnection>>,
+    /// Whether reads in place see what the one before on their connection saw, while nobody commits.
+    keeps: AtomicBool,
     /// Reads in place. Nobody waits in the middle of one, so that they are as many as the threads.
     turns: Semaphore,
     idle_long: Mutex<Vec<LongReader>>,
@@ -325,6 +349,7 @@ impl SqlitePool {
         Ok(Self(Arc::new(Readers {
             open: Box::new(open),
             idle: Mutex::new(vec![first]),
+            keeps: AtomicBool::new(false),
             turns: Semaphore::new(connections as usize),
             idle_long: Mutex::default(),
             long: Lobby::with_reserve(connections as usize),
@@ -368,9 +393,27 @@ impl SqlitePool {
         let open = || (self.0.open)()?.bound_values(IN_PLACE_BYTES);
         let connection = idle.map_or_else(open, Ok)?;
         let in_place = Bounds { patience: IN_PLACE_BYTES, ..bounds };
+        let keeps = || self.0.keeps.load(Ordering::SeqCst);
+        connection.look(keeps())?;
         let filled = connection.fill_within(query, in_place, IN_PLACE);
+        if !keeps() {
+            connection.look(false)?;
+        }
         self.put_back(&self.0.idle, connection);
         filled
+    }
+
+    /// Whether connections keep what they see from one read in place to the next, for as long as
+    /// nobody commits. SQLite's log cannot begin anew while they do, so whoever sees to the log says
+    /// when; and no other process may commit meanwhile.
+    pub(crate) fn keep_snapshots(&self, keep: bool) -> sqlx::Result<()> {
+        self.0.keeps.store(keep, Ordering::SeqCst);
+        self.release_snapshots()
+    }
+
+    /// Has connections that nobody reads from keep nothing.
+    pub(crate) fn release_snapshots(&self) -> sqlx::Result<()> {
+        lock(&self.0.idle).iter().try_for_each(|connection| connection.look(false))
     }
 
     /// A place for a long read. The host has one of its own beside its share.

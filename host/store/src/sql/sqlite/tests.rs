@@ -6,7 +6,7 @@ use futures::FutureExt as _;
 
 use super::*;
 use crate::error::ReadError;
-use crate::sql::Pool;
+use crate::sql::query;
 use crate::{Store, StoreConfig};
 
 struct Still;
@@ -27,10 +27,7 @@ async fn open(name: &str) -> (Store, std::path::PathBuf) {
 }
 
 fn pool(store: &Store) -> SqlitePool {
-    match &store.inner.readers {
-        Pool::Sqlite(pool) => pool.clone(),
-        Pool::Postgres(_) => unreachable!("the folder has an embedded database"),
-    }
+    store.inner.readers.of_sqlite().expect("the folder has an embedded database").clone()
 }
 
 /// A row, and an audit row of each organization, that are too long to be read in place.
@@ -97,6 +94,66 @@ async fn a_place_goes_to_who_has_none_before_who_came_first() {
     drop(calm);
     assert!(new.as_mut().now_or_never().is_some_and(|seat| seat.is_ok()));
     drop(new);
+    store.close().await;
+    let _ = std::fs::remove_dir_all(folder);
+}
+
+async fn count_rows(pool: &SqlitePool) -> i64 {
+    let told = pool.rows(query("SELECT count(*) FROM t"), "").await.expect("it is read");
+    told[0].try_get(0).expect("a number")
+}
+
+/// Whether SQLite can begin the log anew, which any reader from before prevents.
+fn begins_log_anew(connection: &SqliteConnection) -> bool {
+    let told = connection.rows(&query("PRAGMA wal_checkpoint(RESTART)")).expect("an answer");
+    told[0].try_get::<i64>(0).expect("a number") == 0
+}
+
+#[tokio::test]
+async fn what_a_connection_keeps_is_seen_anew_behind_each_commit_and_is_not_in_the_logs_way() {
+    let folder = std::env::temp_dir().join(format!("charter-snapshots-{}", std::process::id()));
+    let _ = std::fs::remove_dir_all(&folder);
+    std::fs::create_dir(&folder).expect("a folder");
+    let file = folder.join("t.db");
+    let open = |words| SqliteConnection::open(&file, words);
+    let words = "PRAGMA journal_mode = WAL; PRAGMA wal_autocheckpoint = 0";
+    let writer = open(words).and_then(SqliteConnection::tell_readers).expect("a writer");
+    writer.run("CREATE TABLE t (n); INSERT INTO t VALUES (1)").expect("it is written");
+    let of_readers = file.clone();
+    let pool = SqlitePool::new(2, move || SqliteConnection::open(&of_readers, "")).expect("a pool");
+    pool.keep_snapshots(true).expect("it keeps them");
+    for n in 1..100 {
+        assert_eq!(count_rows(&pool).await, n);
+        assert_eq!(count_rows(&pool).await, n, "the same, as nothing was committed");
+        writer.run("INSERT INTO t VALUES (1)").expect("it is written");
+    }
+    assert_eq!(count_rows(&pool).await, 100);
+    writer.run("INSERT INTO t VALUES (1)").expect("it is written");
+    let own = open("PRAGMA busy_timeout = 1").expect("a connection");
+    assert!(!begins_log_anew(&own), "nothing was kept, and this test shows nothing");
+    pool.keep_snapshots(false).expect("it lets them go");
+    assert_eq!(count_rows(&pool).await, 101);
+    assert!(begins_log_anew(&own), "a connection that nobody reads from is in the log's way");
+    let _ = std::fs::remove_dir_all(&folder);
+}
+
+#[tokio::test]
+async fn the_log_of_a_store_begins_anew_though_its_rows_are_read_all_the_time() {
+    let (store, folder) = open("log-beside-reads").await;
+    let key = |n: u32| Key::new(&Reach::user("u"), &Space::of("shelf", "books"), format!("{n}"));
+    let body = format!("{{\"text\":\"{}\"}}", "x".repeat(200 << 10));
+    // Three logs' worth, of which one is begun anew above sixteen megabytes.
+    for n in 0..400 {
+        let draft = Draft { body: body.clone(), ..Draft::default() };
+        let writes = vec![Write::Put { key: key(n % 10), draft }];
+        let unit = Unit { organization: "o".into(), writes, ..Unit::default() };
+        store.commit(unit).await.expect("it is committed");
+        let found = store.get(&key(n % 10)).await.expect("it is read").expect("it is there");
+        assert_eq!(found.version, u64::from(n / 10) + 1, "an answered commit is seen");
+    }
+    let log = folder.join("charter.db-wal");
+    let bytes = std::fs::metadata(log).expect("the log").len();
+    assert!(bytes < 60 << 20, "{bytes} bytes were kept by reads that had ended");
     store.close().await;
     let _ = std::fs::remove_dir_all(folder);
 }
