@@ -138,7 +138,7 @@ impl Log {
     async fn shorten(&mut self, connection: &mut Connection, bytes: u64) -> sqlx::Result<bool> {
         let mut reached = 0;
         for _ in 0..PASSES_MAX {
-            // What nobody reads any more keeps nothing from being copied.
+            // A connection that nobody reads from keeps nothing from being copied.
             self.readers.as_ref().map_or(Ok(()), SqlitePool::release_snapshots)?;
             let told = query("PRAGMA wal_checkpoint(PASSIVE)").fetch_one(&mut *connection).await?;
             // Both are -1 while another connection is at it.

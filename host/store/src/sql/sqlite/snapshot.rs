@@ -1,5 +1,5 @@
-//! What a connection's reads see: the database as it is at each of them, or, while nobody commits,
-//! as it was at the first.
+//! The moment that a connection's reads see: each its own, or, while nobody commits, that of the first of
+//! them.
 //!
 //! To begin to read takes SQLite two locks of the operating system, which cost more than most reads.
 //! A connection that stays where it is between two reads needs none for the second; whether it may
