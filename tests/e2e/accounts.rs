@@ -1,5 +1,6 @@
 //! Registration, sign-in, sessions and what a browser has to send.
 
+use charter_tests::patience::until;
 use charter_tests::tenant::{PASSWORD, unique};
 use charter_tests::world::Builder;
 use charter_tests::{Client, Tenant, World, on_both};
@@ -198,6 +199,16 @@ on_both! {
         let moved = browser.post("/v1/auth/session/switch-company", &json!({"company_id": second.organization})).expect(200);
         assert_eq!(moved["organization"]["id"], json!(second.organization));
         assert_eq!(browser.get("/v1/organization").expect(200)["organization"]["role"], "developer");
+        // Each organization's log tells its own part, and names no other.
+        until("the one that was entered hears of it", || {
+            let entered = second.client.get("/v1/logs?action=session.enter").expect(200);
+            entered["logs"].as_array().is_some_and(|rows| rows.len() == 1)
+        });
+        until("the one that was left hears of it", || {
+            let left = first.client.get("/v1/logs?action=session.switch_company").expect(200);
+            assert!(!left.to_string().contains(&second.organization), "{left}");
+            left["logs"].as_array().is_some_and(|rows| rows.len() == 1)
+        });
         browser.post("/v1/auth/session/switch-company", &json!({})).expect_error(400, "invalid_input");
         let stranger = world.register();
         for foreign in [stranger.organization.as_str(), "00000000-0000-7000-8000-000000000000", "nothing"] {

@@ -10,13 +10,15 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use charter_tests::artefacts::{Artefacts, Folder};
 use charter_tests::patience::{PATIENCE, look_for, until};
-use charter_tests::tenant::{id, unique};
+use charter_tests::tenant::{PASSWORD, id, unique};
 use charter_tests::world::Builder;
 use charter_tests::{Answer, Client, Tenant, on_both};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
+use crate::accounts::browser;
 use crate::governance::in_an_hour;
+use crate::members::join;
 
 type Hash = [u8; 32];
 
@@ -306,6 +308,51 @@ on_both! {
             forged[at] = edit(line, |row| row["private"] = Value::Null);
             verify(&forged, &[]).names("was left out");
         }
+    }
+
+    fn the_acts_of_an_organization_outlive_whomever_a_request_names_beside_them(world) {
+        let tenant = world.register();
+        let (owner, _) = browser(world, &tenant.email, PASSWORD);
+        let (admin, account) = join(world, &tenant, &owner, "viewer");
+        let project = id(&tenant.client.post("/v1/projects", &json!({ "name": "short" })).expect(201)["project"]);
+        let user = tenant.user("throwaway");
+        let kit = id(&tenant.client.get("/v1/kits").expect(200)["kits"][0]);
+        let member = format!("/v1/organization/members/{account}");
+        let (own_project, own_kit) = (format!("/v1/projects/{}", tenant.project), format!("/v1/kits/{kit}"));
+        let invited = json!({ "email": format!("{}@example.com", unique("new")), "role": "viewer" });
+        let named = [owner.with("x-service-user-id", &user), owner.with("x-service-project-id", &project)];
+        for client in &named {
+            client.put("/v1/governance/policy", &json!({ "rules": [] })).expect(200);
+            client.put("/v1/governance/limits", &json!({ "limits": [] })).expect(200);
+            client.patch("/v1/organization", &json!({ "name": unique("named") })).expect(200);
+            client.patch(&member, &json!({ "role": "admin" })).expect(200);
+            client.patch(&member, &json!({ "role": "viewer" })).expect(200);
+            client.post("/v1/auth/keys", &json!({ "name": "wide" })).expect(201);
+        }
+        let by_user = &named[0];
+        by_user.post("/v1/organization/members", &invited).expect(201);
+        by_user.patch(&own_project, &json!({ "name": "renamed" })).expect(200);
+        by_user.patch(&own_kit, &json!({ "name": "renamed" })).expect(200);
+        by_user.delete(&member).expect(200);
+        drop(admin);
+        // One that is the user's goes with them, and says when all have been looked through.
+        let own = tenant.client.with("x-service-user-id", &user);
+        own.post("/v1/queue", &json!({ "name": "letters" })).expect(201);
+        owner.delete(&format!("/v1/users/{user}")).expect(200);
+        owner.delete(&format!("/v1/projects/{project}")).expect(200);
+        let lines = look_for(PATIENCE, "what was the user's is gone", || {
+            let lines = export_lines(&tenant.client.get("/v1/audit/export"));
+            let gone = lines.iter().any(|line| line.contains("queue.create") && line.contains("\"private\":null"));
+            if gone { Ok(lines) } else { Err(lines.concat()) }
+        });
+        for line in lines.iter().filter(|line| line.contains("\"private\":null")) {
+            let is_the_users = line.contains("queue.") || line.contains("\\\"entity_type\\\":\\\"user\\\"");
+            assert!(is_the_users, "an act of the organization went with whom it named: {line}");
+        }
+        let page = tenant.client.get("/v1/logs?action=members.update&limit=10").expect(200);
+        let told: Vec<_> = page["logs"].as_array().unwrap().iter().map(|row| row["details"]["after"]["role"].clone()).collect();
+        assert_eq!(told.iter().filter(|role| **role == "admin").count(), 2, "{page}");
+        assert!(page["logs"].as_array().unwrap().iter().all(|row| row["actor"]["account_id"].is_string()), "{page}");
     }
 
     fn a_deleted_project_explains_what_was_erased_of_its_profile(world) {

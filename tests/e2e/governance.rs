@@ -568,7 +568,14 @@ on_both! {
         };
         assert_eq!(seen(&tenant.client), ["organization", "project", "user"]);
         assert_eq!(seen(&tenant.key(json!({ "project_id": tenant.project }))), ["project", "user"]);
-        assert_eq!(seen(&tenant.key(json!({ "user_id": agent }))), ["user"]);
+        let pinned = tenant.key(json!({ "user_id": agent }));
+        assert_eq!(seen(&pinned), ["user"]);
+        // Nor by a yes or no: another has spent nearly all that the organization may.
+        let other = tenant.client.with("X-Service-User-Id", &tenant.user("other"));
+        play(&other, spend(20 * DOLLAR - 1)).expect(200);
+        assert_eq!(seen(&pinned), ["user"]);
+        let all = tenant.client.post("/v1/governance/simulate", &question).expect(200);
+        assert_eq!(all["reason"], "budget_exceeded");
     }
 
     fn spend_is_told_by_tenant_by_kind_and_by_window(world: Builder::new().bare()) {

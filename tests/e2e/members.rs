@@ -251,6 +251,13 @@ on_both! {
         owner.post(&thawed, &json!({})).expect(200);
         owner.patch(&card, &raised).expect(200);
         owner.patch("/v1/organization", &json!({"loosening": "key"})).expect(200);
+        // Nor does what a key has offered before count again once keys may loosen again.
+        let offer = json!({"email": format!("{}@example.com", unique("offered")), "role": "developer"});
+        let token = tenant.client.post("/v1/organization/members", &offer).expect(201)["invitation"]["accept_token"].clone();
+        tenant.client.patch("/v1/organization", &json!({"loosening": "session"})).expect(200);
+        owner.patch("/v1/organization", &json!({"loosening": "key"})).expect(200);
+        let accept = json!({"token": token, "password": PASSWORD});
+        world.anonymous().post("/v1/auth/invitations/accept", &accept).expect_error(401, "unauthorized");
     }
 }
 

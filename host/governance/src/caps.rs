@@ -151,7 +151,7 @@ impl Case {
             most: None,
             hard: true,
             calendar: self.calendar(period)?,
-            guard: None,
+            guards: Vec::new(),
         })
     }
 
@@ -188,7 +188,7 @@ impl Case {
             ..self.without_budget(scope, &key.reach, Period::Month)?
         };
         let Some(row) = row else {
-            return Ok(Cap { guard: Some(Guard::Version { key, version: None }), ..uncapped });
+            return Ok(Cap { guards: vec![Guard::Version { key, version: None }], ..uncapped });
         };
         let cap: OwnCap = serde_json::from_str(&row.body).map_err(|_| Refusal::internal())?;
         let calendar = match cap.time_zone.as_str() {
@@ -198,7 +198,11 @@ impl Case {
         Ok(Cap {
             most: Some(cap.cap_micro_usd),
             calendar,
-            guard: Some(Guard::Unchanged { key, version: row.version }),
+            // One that was lifted and set anew begins at the same version.
+            guards: vec![
+                Guard::Unchanged { key: key.clone(), version: row.version },
+                Guard::Inserted { key, at: row.created_at },
+            ],
             ..uncapped
         })
     }
@@ -227,7 +231,7 @@ impl Case {
                 most,
                 hard: true,
                 calendar: self.calendar(Period::Total)?,
-                guard: None,
+                guards: Vec::new(),
             });
         }
         self.read(governance, txn, caps, now).await
@@ -263,7 +267,7 @@ impl Case {
                     most,
                     hard: true,
                     calendar: self.calendar(limit.period)?,
-                    guard: None,
+                    guards: Vec::new(),
                 });
             }
         }

@@ -190,7 +190,10 @@ async fn stands(
 
 /// How many words count: those of members who have decided ever since. A word on what its speaker
 /// has asked for counts only while nobody else could.
-pub(crate) async fn count_words(
+///
+/// # Errors
+/// When the store cannot be asked.
+pub async fn count_words(
     txn: &mut Txn,
     organization: &OrganizationId,
     words: &[Word],

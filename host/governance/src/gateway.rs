@@ -572,6 +572,7 @@ fn fact(leave: &Leave, hold: &Hold, id: &str, refused: Option<&Refusal>) -> Resu
         organization: &hold.subject.organization,
         at: hold.at,
         actor: (&hold.subject.actor.0, &hold.subject.actor.1),
+        account: hold.subject.root.as_deref(),
         on_behalf_of: hold.subject.user.as_deref(),
         project: hold.subject.project.as_deref(),
         primitive: Some(&hold.primitive),

@@ -26,6 +26,8 @@ pub struct AuditRow<'a> {
     pub at: Instant,
     /// Kind and id of who did it.
     pub actor: (&'a str, &'a str),
+    /// The account behind the credential: whose session it is, or whose key it began with.
+    pub account: Option<&'a str>,
     /// The tenant user.
     pub on_behalf_of: Option<&'a str>,
     /// The project.
@@ -82,6 +84,8 @@ struct Public<'a> {
 
 #[derive(Serialize)]
 struct Actor<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    account_id: Option<&'a str>,
     id: &'a str,
     #[serde(rename = "type")]
     kind: &'a str,
@@ -118,7 +122,7 @@ impl AuditRow<'_> {
         let private = json_text(&Private { changes, details, entity_id, salt: hex(salt) });
         let body = json_text(&Public {
             action: self.action,
-            actor: Actor { id: self.actor.1, kind: self.actor.0 },
+            actor: Actor { account_id: self.account, id: self.actor.1, kind: self.actor.0 },
             amount_micro_usd: self.amount,
             at: self.at,
             code: self.code,

@@ -13,7 +13,8 @@ use crate::config::StoreConfig;
 use crate::dialect::Dialect;
 use crate::error::{OpenError, ReadError};
 use crate::sql::{
-    Connection, Pool, PostgresConnection, READ_MS_MAX, SqliteConnection, SqlitePool, run,
+    Connection, Pool, PostgresConnection, PostgresPool, READ_MS_MAX, SqliteConnection, SqlitePool,
+    run,
 };
 
 /// How long a connection attempt may take.
@@ -234,7 +235,8 @@ impl Database {
             Address::Postgres(options) => {
                 let pool = PgPoolOptions::new()
                     .min_connections(1)
-                    .max_connections(connections)
+                    // One beside the places, for the host's own.
+                    .max_connections(connections + 1)
                     .acquire_timeout(CONNECT_TIMEOUT)
                     .idle_timeout(None)
                     .max_lifetime(None)
@@ -243,7 +245,8 @@ impl Database {
                             async move { sqlx::raw_sql(words).execute(connection).await.map(drop) },
                         )
                     });
-                pool.connect_with(options.as_ref().clone()).await.map(Pool::Postgres)
+                let pool = pool.connect_with(options.as_ref().clone()).await?;
+                Ok(Pool::Postgres(PostgresPool::new(pool, connections)))
             }
         }
     }
@@ -349,13 +352,15 @@ impl Dialect {
             }
             Self::Postgres => {
                 "SET default_transaction_read_only = on; SET statement_timeout = 10000; SET jit = off; SET timezone = 'UTC'; \
-                 SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off;"
+                 SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off; \
+                 SET enable_material = off;"
             }
         }
     }
 
     /// PostgreSQL: a batch's plan does not depend on its size, and every table is reached through
-    /// its key; a plan made while the tables were small must not scan them when they have grown.
+    /// its key; a plan made while the tables were small must not scan them when they have grown, nor
+    /// take a tenant that the statistics do not know yet for one of a few rows.
     fn words_for_writers(self) -> &'static str {
         match self {
             Self::Sqlite => {
@@ -365,7 +370,7 @@ impl Dialect {
             Self::Postgres => {
                 "SET statement_timeout = 30000; SET idle_in_transaction_session_timeout = 30000; SET lock_timeout = 20000; \
                  SET synchronous_commit = on; SET jit = off; SET timezone = 'UTC'; SET plan_cache_mode = force_generic_plan; \
-                 SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off;"
+                 SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off; SET enable_material = off;"
             }
         }
     }

@@ -5,6 +5,7 @@
 //! costs several times that. It must not know what the statements are about.
 
 mod postgres;
+mod seats;
 mod sqlite;
 
 use rusqlite::types::Value as Cell;
@@ -13,7 +14,7 @@ use sqlx::{Postgres, Row as _, SqlSafeStr, SqlStr};
 
 use crate::dialect::PAGE_ROWS;
 
-pub(crate) use postgres::PostgresConnection;
+pub(crate) use postgres::{PostgresConnection, PostgresPool};
 #[cfg(test)]
 pub(crate) use sqlite::Fault;
 pub(crate) use sqlite::{SqliteConnection, SqlitePool};
@@ -189,7 +190,7 @@ impl Ask for &mut Connection {
 #[derive(Clone)]
 pub(crate) enum Pool {
     Sqlite(SqlitePool),
-    Postgres(sqlx::PgPool),
+    Postgres(PostgresPool),
 }
 
 impl Pool {
@@ -221,14 +222,14 @@ impl Ask for Asker<'_> {
     async fn rows(self, query: Query) -> sqlx::Result<Vec<Row>> {
         match self.pool {
             Pool::Sqlite(pool) => pool.rows(query, self.organization).await,
-            Pool::Postgres(pool) => postgres::rows(pool, query).await,
+            Pool::Postgres(pool) => pool.rows(query, self.organization).await,
         }
     }
 
     async fn page(self, query: Query) -> sqlx::Result<Filled> {
         match self.pool {
             Pool::Sqlite(pool) => pool.page(query, self.organization).await,
-            Pool::Postgres(pool) => Filled::of(postgres::rows(pool, query).await?),
+            Pool::Postgres(pool) => Filled::of(pool.rows(query, self.organization).await?),
         }
     }
 }

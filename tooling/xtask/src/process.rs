@@ -4,6 +4,7 @@ use std::ffi::OsStr;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
@@ -29,8 +30,10 @@ fn is_ours(variable: &str) -> bool {
 /// Prints the command, runs it and fails unless it succeeds.
 pub fn run(mut command: Command) -> Result<()> {
     eprintln!("$ {}", display(&command));
+    let began = Instant::now();
     let status =
         command.status().with_context(|| format!("cannot start `{}`", display(&command)))?;
+    say_time(began.elapsed());
     if !status.success() {
         bail!("`{}` failed: {status}", display(&command));
     }
@@ -40,6 +43,7 @@ pub fn run(mut command: Command) -> Result<()> {
 /// Runs it like [`run`], and shows each line of its standard output to `look` besides.
 pub fn run_watching(mut command: Command, mut look: impl FnMut(&str)) -> Result<()> {
     eprintln!("$ {}", display(&command));
+    let began = Instant::now();
     let mut child = command
         .stdout(Stdio::piped())
         .spawn()
@@ -52,6 +56,7 @@ pub fn run_watching(mut command: Command, mut look: impl FnMut(&str)) -> Result<
     }
     let status =
         child.wait().with_context(|| format!("cannot wait for `{}`", display(&command)))?;
+    say_time(began.elapsed());
     if !status.success() {
         bail!("`{}` failed: {status}", display(&command));
     }
@@ -74,6 +79,13 @@ pub fn output(mut command: Command) -> Result<Vec<u8>> {
 pub fn find(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
     std::env::split_paths(&path).map(|folder| folder.join(program)).find(|file| file.is_file())
+}
+
+/// Says how long a command took, where somebody waited for it.
+fn say_time(time: Duration) {
+    if time >= Duration::from_secs(10) {
+        eprintln!("  took {} min {:02} s", time.as_secs() / 60, time.as_secs() % 60);
+    }
 }
 
 fn display(command: &Command) -> String {

@@ -399,7 +399,7 @@ fn tally(
         "a webhook was switched off"
     );
     let payload = json!({ "webhook_id": webhook.id, "url": webhook.url, "reason": reason });
-    let body = json!({ "user": webhook.tenant_user_id, "payload": payload });
+    let body = json!({ "project": webhook.project_id, "user": webhook.tenant_user_id, "payload": payload });
     let fact = stored::random().map(|random| {
         Fact::event(
             FactId::new(now, random).into_string(),

@@ -72,6 +72,7 @@ impl Work {
             organization: scope.lane(),
             at: self.shared.clock.now(),
             actor: (scope.actor().kind.as_str(), &scope.actor().id),
+            account: scope.principal().root.as_deref(),
             on_behalf_of: scope.user().map(|id| id.as_str()),
             project,
             primitive: Some(&self.component.manifest.name),

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use charter_kernel::governance::hold::{self, Hold, OverCapture, Settler, State as Stand, Word};
-use charter_kernel::governance::proposal::Proposed as Worded;
+use charter_kernel::governance::proposal::{self, Proposed as Worded};
 use charter_kernel::kit::Period;
 use charter_kernel::money::AMOUNT_MAX;
 use charter_kernel::refusal::Failure as Refusal;
@@ -91,19 +91,6 @@ impl Work {
             pay,
         };
         Ok((proposal, guards))
-    }
-
-    /// The amount that a provider's signed word says has moved: no other call reports any.
-    fn reported_amount(&self, proposal: &Proposed) -> Result<i64, Failure> {
-        if self.call.word() != Word::Provider {
-            let told = "only while a bound provider's signed word is heard is anything reported";
-            return Err(undeclared(told).into());
-        }
-        let amount = proposal.amount.filter(|amount| (1..=AMOUNT_MAX).contains(amount));
-        amount.ok_or_else(|| {
-            invalid("amount", format!("what is reported is 1 to {AMOUNT_MAX} micro-US-dollars"))
-                .into()
-        })
     }
 
     /// When a hold of this request ends by itself.
@@ -344,11 +331,11 @@ impl Host for State {
             .map_err(|_| failure("payload_too_large", "too many handles"))?)
     }
 
-    async fn report(&mut self, proposal: Proposed) -> Result<(), Failure> {
-        self.hold(text_bytes(&proposal))?;
+    async fn report(&mut self, asked: Proposed) -> Result<(), Failure> {
+        self.hold(text_bytes(&asked))?;
         let work = self.mutation()?;
-        let amount = work.reported_amount(&proposal)?;
-        let (proposal, guards) = work.proposal(proposal).await?;
+        let amount = proposal::reported_amount(asked.amount, work.call.word())?;
+        let (proposal, guards) = work.proposal(asked).await?;
         if let Some((from, _)) = &proposal.pay {
             work.is_billers(from)?;
         }

@@ -153,13 +153,14 @@ async fn a_sum_that_others_have_spent_beyond_is_made_anew(bed: Bed) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cap_of_a_primitives_own_that_came_or_was_lowered_meanwhile_is_asked_anew() {
-    for before in [None, Some(100)] {
-        lower_own_cap_meanwhile(before).await;
+    for (before, lifts) in [(None, false), (Some(100), false), (Some(100), true)] {
+        lower_own_cap_meanwhile(before, lifts).await;
     }
 }
 
-/// Leave is given under a cap of the primitive's own, or none, that is lower before it is taken.
-async fn lower_own_cap_meanwhile(before: Option<i64>) {
+/// Leave is given under a cap of the primitive's own, or none, that is lower before it is taken, or
+/// is lifted and set anew.
+async fn lower_own_cap_meanwhile(before: Option<i64>, lifts: bool) {
     use charter_engine::leave::{caps_space, own_scope};
     let bed = Bed::sqlite().await;
     let key = Key::new(&user_reach(), &caps_space(), own_scope("shop", "card", "c1"));
@@ -175,6 +176,11 @@ async fn lower_own_cap_meanwhile(before: Option<i64>) {
     let proposal = charter_engine::Proposal { scopes, ..crate::words::proposal(Some(60)) };
     let by_card = Leave { proposal, defers: true, ..leave(60) };
     let granted = bed.grant(by_card).await;
+    if lifts {
+        let write = Write::Remove { key: key.clone(), expected: None };
+        bed.commit(Unit { writes: vec![write], ..Unit::default() }).await.unwrap();
+        bed.clock.forward_ms(1);
+    }
     bed.commit(cap(50)).await.unwrap();
     let mut unit = granted.untaken.unwrap();
     unit.writes.extend(granted.hold.take(&granted.id));

@@ -33,8 +33,8 @@ pub struct Cap {
     pub hard: bool,
     /// The period it is counted over.
     pub calendar: Calendar,
-    /// The row that the cap was read from, unchanged.
-    pub guard: Option<Guard>,
+    /// Conditions that the row which the cap was read from must still meet.
+    pub guards: Vec<Guard>,
 }
 
 /// A cap, as its meter was found.
@@ -206,7 +206,7 @@ impl Gauge {
             key: self.cap.meter.clone(),
             version: opening.version,
         });
-        unchanged.into_iter().chain(self.cap.guard.clone())
+        unchanged.into_iter().chain(self.cap.guards.clone())
     }
 
     /// Has the meter count in the window, before anything is reserved.
@@ -232,7 +232,7 @@ mod tests {
             most: Some(100),
             hard: true,
             calendar: Calendar::new(Period::Day, "UTC").unwrap(),
-            guard: None,
+            guards: Vec::new(),
         }
     }
 

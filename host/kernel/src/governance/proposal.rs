@@ -2,6 +2,7 @@
 //!
 //! Knows no policy and no cap: a proposal that fits is decided by them.
 
+use crate::governance::hold::Word;
 use crate::manifest::Action;
 use crate::money::AMOUNT_MAX;
 use crate::refusal::Failure;
@@ -68,9 +69,36 @@ impl Proposed<'_> {
     }
 }
 
+/// The amount that a provider's signed word says has moved, in micro-US-dollars: no other word
+/// reports any.
+///
+/// # Errors
+/// If the word is another's, or the amount is none that can have moved.
+pub fn reported_amount(amount: Option<i64>, word: Word) -> Result<i64, Failure> {
+    if word != Word::Provider {
+        let told = "only while a bound provider's signed word is heard is anything reported";
+        return Err(Failure::undeclared(told));
+    }
+    amount.filter(|amount| (1..=AMOUNT_MAX).contains(amount)).ok_or_else(|| {
+        let told = format!("what is reported is 1 to {AMOUNT_MAX} micro-US-dollars");
+        Failure::invalid("amount", told)
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_provider_alone_reports_and_only_what_can_have_moved() {
+        assert_eq!(reported_amount(Some(AMOUNT_MAX), Word::Provider).ok(), Some(AMOUNT_MAX));
+        for amount in [None, Some(0), Some(-1), Some(AMOUNT_MAX + 1)] {
+            let refused =
+                reported_amount(amount, Word::Provider).expect_err("no such amount moves");
+            assert_eq!(refused.param.as_deref(), Some("amount"), "{amount:?}");
+        }
+        assert!(reported_amount(Some(1), Word::Asker).is_err());
+    }
 
     fn fault(spends: bool, of: Proposed<'_>) -> Option<String> {
         let declared = Action {

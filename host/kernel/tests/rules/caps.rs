@@ -26,7 +26,7 @@ fn cap(scope: &str, unit: Counted, most: Option<i64>, hard: bool) -> Cap {
         most,
         hard,
         calendar: Calendar::new(Period::Day, "UTC").unwrap(),
-        guard: None,
+        guards: Vec::new(),
     }
 }
 
@@ -114,7 +114,7 @@ fn a_soft_cap_and_a_grant_give_way_and_a_hard_cap_does_not() {
 #[test]
 fn a_cap_that_was_read_from_a_row_requires_it_unchanged() {
     let own = Guard::Unchanged { key: crate::bed::key("cap"), version: 3 };
-    let guarded = Cap { guard: Some(own.clone()), ..cap("card", Counted::Money, Some(1), true) };
+    let guarded = Cap { guards: vec![own.clone()], ..cap("card", Counted::Money, Some(1), true) };
     let gauge = look(&Database::default(), guarded, NOW);
     assert_eq!(gauge.guards().collect::<Vec<_>>(), [own]);
     // A row that is there and counts by another period has to be the one that was summed up.

@@ -28,6 +28,7 @@ fn a_row_is_these_very_bytes() {
         organization: "o",
         at: NOW,
         actor: ("key", "k"),
+        account: Some("a"),
         on_behalf_of: Some("u"),
         project: Some("p"),
         primitive: Some("cards"),
@@ -51,7 +52,7 @@ fn a_row_is_these_very_bytes() {
     );
     assert_eq!(fact.private.as_deref(), Some(private.as_str()));
     let public = format!(
-        r#"{{"action":"cards.issue","actor":{{"id":"k","type":"key"}},"amount_micro_usd":5,"at":"{NOW}","code":"forbidden","decision":"denied","entity_type":"card","id":"{}","on_behalf_of":"u","policy_ids":["r1"],"primitive":"cards","private_sha256":"{}","project_id":"p","reason":"pinned","request_id":"q","status":403}}"#,
+        r#"{{"action":"cards.issue","actor":{{"account_id":"a","id":"k","type":"key"}},"amount_micro_usd":5,"at":"{NOW}","code":"forbidden","decision":"denied","entity_type":"card","id":"{}","on_behalf_of":"u","policy_ids":["r1"],"primitive":"cards","private_sha256":"{}","project_id":"p","reason":"pinned","request_id":"q","status":403}}"#,
         fact.id,
         sha256(&private)
     );

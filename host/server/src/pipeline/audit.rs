@@ -15,7 +15,7 @@ use charter_tenancy::identity::Identity;
 use charter_tenancy::records::approval::Approval;
 use serde_json::Value;
 
-use super::trail::Trail;
+use super::trail::{Business, Trail};
 use crate::reply::AuditLog;
 use crate::request::HostRequest;
 
@@ -26,6 +26,7 @@ pub struct Subject {
     at: Instant,
     organization: String,
     actor: (String, String),
+    account: Option<String>,
     on_behalf_of: Option<String>,
     project: Option<String>,
     operation: Arc<str>,
@@ -64,6 +65,7 @@ impl Subject {
                 at,
                 organization,
                 actor,
+                account: None,
                 on_behalf_of: None,
                 project: None,
                 operation,
@@ -77,15 +79,23 @@ impl Subject {
             at,
             organization: place.organization().id.to_string(),
             actor: (actor.kind.as_str().to_owned(), actor.id.clone()),
+            account: place.scope().principal().root.clone(),
             on_behalf_of: match &entity {
                 // A user's removal is on nobody's behalf: its row stays whole, and explains the others.
                 _ if REMOVALS.iter().any(|(action, _)| *action == &*operation) => None,
                 // A row about a user is theirs, so that what it says of them goes with them.
                 Some((kind, user)) if kind == "user" => Some(user.clone()),
+                // Nor is anybody else's business theirs whom a request happens to name: it would be
+                // forgotten with them.
+                _ if trail.business != Business::User
+                    && !place.scope().principal().is_pinned_to_user() =>
+                {
+                    None
+                }
                 _ => place.user().map(|user| user.id.to_string()),
             },
             project: Some(place.project())
-                .filter(|_| !trail.is_of_organization)
+                .filter(|_| trail.business != Business::Organization)
                 .map(|project| project.id.to_string()),
             operation,
             entity,
@@ -105,6 +115,7 @@ impl Subject {
             at: request.now,
             organization: organization.to_owned(),
             actor: ("account".to_owned(), account.to_owned()),
+            account: Some(account.to_owned()),
             on_behalf_of: None,
             project: None,
             operation: Arc::from(operation),
@@ -119,6 +130,7 @@ impl Subject {
             at: request.now,
             organization: String::new(),
             actor: ("operator".to_owned(), "operator".to_owned()),
+            account: None,
             on_behalf_of: None,
             project: None,
             operation: Arc::from(operation),
@@ -134,6 +146,7 @@ impl Subject {
             at,
             organization: approval.organization.to_string(),
             actor: approval.subject.actor.clone(),
+            account: approval.subject.root.clone(),
             on_behalf_of: approval.subject.user.clone(),
             project: approval.subject.project.clone(),
             operation: Arc::from(approval.action.as_str()),
@@ -175,6 +188,7 @@ impl Subject {
             organization: &self.organization,
             at: self.at,
             actor: (&self.actor.0, &self.actor.1),
+            account: self.account.as_deref(),
             on_behalf_of: self.on_behalf_of.as_deref(),
             project: self.project.as_deref(),
             action: &self.operation,

@@ -3,15 +3,17 @@
 
 use std::sync::Arc;
 
+use charter_kernel::authority::Class;
 use charter_kernel::manifest::Mount;
 use charter_kernel::refusal::Refusal;
 use charter_kernel::route::{Missing, Path};
+use charter_kernel::scope::Level;
 use charter_registry::served::{Auth, Contract, Served, ServedOperation};
 
 use super::caller::Caller;
 use super::family::{Located, Target};
 use super::gate::{self, Gated};
-use super::trail::Trail;
+use super::trail::{Business, Trail};
 use crate::app::App;
 use crate::table::HostEntry;
 
@@ -77,7 +79,7 @@ pub async fn find(
         }
     };
     trail.caller = Some(matched.caller().clone());
-    trail.is_of_organization = matched.is_of_organization();
+    trail.business = matched.business();
     let contract = matched.operation().contract();
     trail.note(contract);
     trail.stats = Some(contract.stats(mount, |method, path| app.metrics.route(method, path)));
@@ -108,7 +110,7 @@ pub async fn find_callable(
     }
     let caller = caller.call_on(app, class).await?;
     trail.caller = Some(caller.clone());
-    trail.is_of_organization = class.is_whole();
+    trail.business = business_of_guest(class);
     let gated = gate::gate(app, caller, &known.primitive).await?;
     let (caller, served) = gated.into_parts();
     let operation = served.operation(id).ok_or_else(unknown)?.clone();
@@ -117,7 +119,7 @@ pub async fn find_callable(
     let names = operation.contract.path.parameters();
     let parameters = names.filter_map(|name| value(name).cloned()).collect();
     let matched = Matched { caller, operation: Operation::Guest(served, operation), parameters };
-    trail.is_of_organization = matched.is_of_organization();
+    trail.business = matched.business();
     trail.note(matched.operation().contract());
     Ok(matched)
 }
@@ -155,21 +157,34 @@ impl Matched {
         &self.operation
     }
 
-    /// Whether it is the organization's own business, and no project's. A primitive acts for a
-    /// profile, named or not, unless its operation is the organization's own.
-    pub fn is_of_organization(&self) -> bool {
+    /// Whose business it is.
+    pub fn business(&self) -> Business {
         let class = self.operation.contract().class;
-        match &self.operation {
-            Operation::Guest(..) => class.is_whole(),
-            Operation::Host(_) => self
-                .caller
-                .place()
-                .is_some_and(|place| class.is_of_organization(place.scope().level())),
+        match (&self.operation, self.caller.place()) {
+            (Operation::Guest(..), _) => business_of_guest(class),
+            (Operation::Host(_), Some(place)) => business_of_host(class, place.scope().level()),
+            (Operation::Host(_), None) => Business::Project,
         }
     }
 
     /// Path parameters, decoded.
     pub fn parameters(&self) -> &[(String, String)] {
         &self.parameters
+    }
+}
+
+/// A primitive acts for a profile, named or not, unless its operation is the organization's own.
+fn business_of_guest(class: Class) -> Business {
+    if class.is_whole() { Business::Organization } else { Business::User }
+}
+
+/// The host does for a tenant user what it reads of a profile and does at its desk.
+fn business_of_host(class: Class, level: Level) -> Business {
+    if class.is_of_organization(level) {
+        return Business::Organization;
+    }
+    match class.at(level) {
+        Class::DeskRead | Class::DeskChange | Class::ProfileRead => Business::User,
+        _ => Business::Project,
     }
 }

@@ -54,8 +54,8 @@ pub struct Trail {
     pub operation: Option<Arc<str>>,
     /// The caller, and the place.
     pub caller: Option<Arc<Caller>>,
-    /// Whether it is the organization's own business, and no project's.
-    pub is_of_organization: bool,
+    /// Whose business it is.
+    pub business: Business,
     /// The rest of the buckets, if the operator has set any.
     pub rate: Option<RateStanding>,
     /// The methods that the path has, for `Allow`.
@@ -72,6 +72,18 @@ pub struct Trail {
     pub hold: Option<BodyHold>,
     /// The room that its answer will take up.
     pub room: Option<Arc<AnswerRoom>>,
+}
+
+/// The one whose business a request is, and whose its audit row therefore is: whoever a request names
+/// beside them has no part in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Business {
+    /// The organization's own, and no project's.
+    Organization,
+    /// The project's, and no tenant user's.
+    Project,
+    /// A tenant user's, as far as one is named or is the project's own.
+    User,
 }
 
 impl Trail {
@@ -96,7 +108,7 @@ impl Trail {
             stats: None,
             operation: None,
             caller: None,
-            is_of_organization: false,
+            business: Business::User,
             rate: None,
             allow: None,
             closes: false,

@@ -370,11 +370,12 @@ pub async fn simulate_action(
     let mut over = None;
     let mut caps = Vec::new();
     for gauge in gauges.iter().filter(|gauge| gauge.cap.most.is_some()) {
-        let admits = gauge.admits(if spends { amount } else { 0 });
-        over = over.max((!admits && spends).then_some(!gauge.admits_beyond(amount)));
+        // Asked often enough, a yes or no tells the sum.
         if !place.scope().principal().sees_sum_of(&gauge.cap.scope) {
             continue;
         }
+        let admits = gauge.admits(if spends { amount } else { 0 });
+        over = over.max((!admits && spends).then_some(!gauge.admits_beyond(amount)));
         caps.push(Gauged::of(gauge, admits));
     }
     let denied = gate::ask(primitive, case.kit.as_deref()).is_err();

@@ -338,6 +338,19 @@ pub async fn end_of(
     Ok(ended)
 }
 
+/// Ends what keys have offered, in the commit from which on a person's session is asked for.
+///
+/// # Errors
+/// When the store cannot be asked.
+pub async fn end_of_keys(txn: &mut Txn, organization: &OrganizationId) -> Result<(), Refusal> {
+    let reach = Reach::organization(organization.as_str());
+    let (offered, _) = stored::list::<Invitation>(txn, &reach, &[], ENDED_MAX, 0).await?;
+    for offered in offered.iter().filter(|offered| offered.record.invited_by.0 == "key") {
+        remove(txn, &offered.record).await?;
+    }
+    Ok(())
+}
+
 /// The invitations that can be accepted.
 ///
 /// # Errors

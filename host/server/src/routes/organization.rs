@@ -19,6 +19,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use super::invitations;
 use super::shape::{Name, Optional, check, present, refuse_faults};
 use crate::app::App;
 use crate::handler;
@@ -199,6 +200,8 @@ pub async fn update_organization(
         // Asking for a session is a tightening; no longer asking for one takes one.
         if wanted == Loosening::Key {
             request.place()?.may_loosen()?;
+        } else {
+            invitations::end_of_keys(txn, &organization.id).await?;
         }
         organization.loosening = wanted;
     }

@@ -24,6 +24,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
+use super::auth;
 use super::shape::{AccountItem, Deleted, EndedSessions, Named, Reference, Yes};
 use crate::app::App;
 use crate::handler;
@@ -439,12 +440,13 @@ pub async fn switch_company(
     let mut held = stored::get::<Session>(txn, &Session::address(&session.digest))
         .await?
         .ok_or_else(person_gone)?;
-    let before = std::mem::replace(&mut held.record.organization, target.clone());
+    held.record.organization = target.clone();
     held.record.member_since = Some(member.record.created_at);
     stored::replace(txn, &held.record, "company_id").await?;
     let answer = describe(txn, session, &target, member.record.role).await?;
-    let note = json!({"before": {"organization_id": before}, "after": {"organization_id": target}});
-    Ok(Answer::of(&answer).about("session", session.id.to_string()).noting(note))
+    // Each organization hears of its own part: of another one that its member is in, it hears nothing.
+    auth::audit(txn, request, "session.enter", 200, &target, &session.account)?;
+    Ok(Answer::of(&answer).about("session", session.id.to_string()))
 }
 
 #[cfg(test)]

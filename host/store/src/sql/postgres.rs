@@ -1,8 +1,11 @@
 //! PostgreSQL through its driver.
 
+use std::sync::Arc;
+
 use sqlx::postgres::{PgArguments, PgConnectOptions};
 use sqlx::{Connection as _, PgConnection, PgPool, Postgres, SqlStr};
 
+use super::seats::Seats;
 use super::{Query, Row, Value};
 
 /// A connection of its own.
@@ -27,9 +30,28 @@ impl PostgresConnection {
     }
 }
 
-pub(super) async fn rows(pool: &PgPool, query: Query) -> sqlx::Result<Vec<Row>> {
-    let rows = bind_values(query).fetch_all(pool).await?;
-    Ok(rows.into_iter().map(Row::Postgres).collect())
+/// Connections that only read. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct PostgresPool {
+    pool: PgPool,
+    seats: Arc<Seats>,
+}
+
+impl PostgresPool {
+    /// Has so many reads at once, of which one organization alone gets half.
+    pub(crate) fn new(pool: PgPool, connections: u32) -> Self {
+        Self { pool, seats: Arc::new(Seats::new(connections)) }
+    }
+
+    pub(super) async fn rows(&self, query: Query, organization: &str) -> sqlx::Result<Vec<Row>> {
+        let _seat = self.seats.take(organization).await?;
+        let rows = bind_values(query).fetch_all(&self.pool).await?;
+        Ok(rows.into_iter().map(Row::Postgres).collect())
+    }
+
+    pub(super) async fn close(&self) {
+        self.pool.close().await;
+    }
 }
 
 fn bind_values(query: Query) -> sqlx::query::Query<'static, Postgres, PgArguments> {

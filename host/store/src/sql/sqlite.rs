@@ -22,9 +22,10 @@ use tokio::sync::{Semaphore, oneshot};
 use tokio::time::Instant;
 
 use self::snapshot::Snapshot;
+use super::seats::Seats;
 use super::{Filled, Lent, Query, READ_MS_MAX, Row, Value};
 use crate::at_work;
-use crate::lobby::{Lobby, Seat};
+use crate::lobby::Seat;
 use crate::priority::give_way;
 use crate::query::PAGE_BYTES_MAX;
 
@@ -41,8 +42,6 @@ const BUSY_LOOKS: i32 = 10_000;
 /// The first of them come sooner: the committer waits while the log is begun anew, which takes some
 /// milliseconds.
 const BUSY_SOON: i32 = 100;
-/// Long reads of one organization that wait; more are refused.
-const WAITING_MAX: usize = 256;
 /// Result codes of reads that are not for in place: the statement was told to end, or came to a value
 /// that is longer than it may be there.
 const GIVEN_UP: [&str; 2] = ["9", "18"];
@@ -319,9 +318,7 @@ struct Readers {
     turns: Semaphore,
     idle_long: Mutex<Vec<LongReader>>,
     /// Reads that take their time, with threads and connections beside those.
-    long: Arc<Lobby>,
-    /// The same, for the host's own reads alone.
-    kept: Arc<Lobby>,
+    long: Seats,
 }
 
 /// A thread that gives way, with a connection of its own. It ends with the last of its senders.
@@ -352,8 +349,7 @@ impl SqlitePool {
             keeps: AtomicBool::new(false),
             turns: Semaphore::new(connections as usize),
             idle_long: Mutex::default(),
-            long: Lobby::with_reserve(connections as usize),
-            kept: Lobby::open(1),
+            long: Seats::new(connections),
         })))
     }
 
@@ -373,7 +369,7 @@ impl SqlitePool {
                 return filled;
             }
         }
-        let seat = self.seat(organization).await?;
+        let seat = self.0.long.take(organization).await?;
         if self.0.turns.is_closed() {
             return Err(sqlx::Error::PoolClosed);
         }
@@ -414,22 +410,6 @@ impl SqlitePool {
     /// Has connections that nobody reads from keep nothing.
     pub(crate) fn release_snapshots(&self) -> sqlx::Result<()> {
         lock(&self.0.idle).iter().try_for_each(|connection| connection.look(false))
-    }
-
-    /// A place for a long read. The host has one of its own beside its share.
-    async fn seat(&self, organization: &str) -> sqlx::Result<Seat> {
-        let (party, is_host): (Arc<str>, _) = (organization.into(), organization.is_empty());
-        if is_host && let Some(seat) = self.0.kept.try_enter(&party) {
-            return Ok(seat);
-        }
-        let waiter = match self.0.long.enter(&party) {
-            Ok(seat) => return Ok(seat),
-            Err(waiter) => waiter,
-        };
-        if !is_host && self.0.long.count_waiting(&party) > WAITING_MAX {
-            return Err(sqlx::Error::Io(std::io::ErrorKind::ResourceBusy.into()));
-        }
-        Ok(waiter.await)
     }
 
     fn long_reader(&self) -> sqlx::Result<LongReader> {

@@ -185,17 +185,29 @@ impl Store {
     }
 }
 
+/// The lock of a rotation.
+struct Alone(File);
+
+impl Drop for Alone {
+    fn drop(&mut self) {
+        // A program that is being started holds all files for a moment, and would keep the lock.
+        let _ = self.0.unlock();
+    }
+}
+
 /// Lets one process at a time rotate the key of this file.
-fn lock(key_file: &Path) -> Result<File, RotateError> {
+fn lock(key_file: &Path) -> Result<Alone, RotateError> {
     let failed = |error| RotateError::Failed(SealError::File(error));
     let file = open_lock(&beside(key_file, ".lock")).map_err(failed)?;
     match file.try_lock() {
-        Ok(()) => Ok(file),
+        Ok(()) => Ok(Alone(file)),
         Err(TryLockError::WouldBlock) => {
             Err(RotateError::Refused("another rotation of it runs".into()))
         }
         // The file system knows no locks.
-        Err(TryLockError::Error(error)) if error.kind() == ErrorKind::Unsupported => Ok(file),
+        Err(TryLockError::Error(error)) if error.kind() == ErrorKind::Unsupported => {
+            Ok(Alone(file))
+        }
         Err(TryLockError::Error(error)) => Err(failed(error)),
     }
 }

@@ -15,7 +15,7 @@ use charter_kernel::governance::hold::{
 };
 use charter_kernel::governance::leave::{self, Grounds, Person, Terms};
 use charter_kernel::governance::meter::Meter;
-use charter_kernel::governance::proposal::Proposed;
+use charter_kernel::governance::proposal::{self, Proposed};
 use charter_kernel::governance::settle::Wish;
 use charter_kernel::kit::Period;
 use charter_kernel::money::AMOUNT_MAX;
@@ -79,7 +79,7 @@ impl Work {
             most,
             hard: true,
             calendar,
-            guard: None,
+            guards: Vec::new(),
         };
         let mut caps = Vec::new();
         if self.call.scope.user().is_some() {
@@ -94,15 +94,18 @@ impl Work {
             // Caps count from their commit on, as they do at the host.
             let Some(row) = world.rows.row(&key) else {
                 let uncapped = counted(scope, None, calendar(Period::Month, ZONE)?);
-                let guard = Some(Guard::Version { key, version: None });
-                caps.push(Cap { meter, guard, ..uncapped });
+                let guards = vec![Guard::Version { key, version: None }];
+                caps.push(Cap { meter, guards, ..uncapped });
                 continue;
             };
             let cap: OwnCap = serde_json::from_str(&row.body).map_err(unreadable)?;
             let zone = if cap.time_zone.is_empty() { ZONE } else { &cap.time_zone };
             let calendar = calendar(cap.period, zone)?;
-            let guard = Some(Guard::Unchanged { key, version: row.version });
-            caps.push(Cap { meter, guard, ..counted(scope, Some(cap.cap_micro_usd), calendar) });
+            let guards = vec![
+                Guard::Unchanged { key: key.clone(), version: row.version },
+                Guard::Inserted { key, at: row.created_at },
+            ];
+            caps.push(Cap { meter, guards, ..counted(scope, Some(cap.cap_micro_usd), calendar) });
         }
         caps.into_iter().map(|cap| self.gauge(world, cap)).collect()
     }
@@ -256,15 +259,7 @@ impl Work {
 
     /// Counts what a provider has signed as having happened.
     fn report(&mut self, world: &mut World, asked: &Proposal) -> Result<(), Failure> {
-        if self.call.word != Word::Provider {
-            let told = "only while a bound provider's signed word is heard is anything reported";
-            return Err(Failure::undeclared(told));
-        }
-        let amount = asked.amount.filter(|amount| (1..=AMOUNT_MAX).contains(amount));
-        let amount = amount.ok_or_else(|| {
-            let told = format!("what is reported is 1 to {AMOUNT_MAX} micro-US-dollars");
-            Failure::invalid("amount", told)
-        })?;
+        let amount = proposal::reported_amount(asked.amount, self.call.word)?;
         let id = self.authorize(world, asked, true)?;
         let capture = self.permit(&id)?.hold.admit_capture(amount, Word::Provider);
         let capture = capture.map_err(|over| over_held(amount, over))?;

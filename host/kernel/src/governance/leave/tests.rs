@@ -56,8 +56,8 @@ fn meter(scope: &str) -> Key {
 fn gauge(scope: &str, unit: Counted, most: Option<i64>, hard: bool) -> Gauge {
     let calendar = Calendar::new(Period::Day, "UTC").unwrap();
     let row = (Meter::new(calendar.window(NOW).slot, 10), 1);
-    let (scope, meter, guard) = (scope.to_owned(), meter(scope), None);
-    match (Cap { scope, unit, meter, most, hard, calendar, guard }).look(Some(row), NOW) {
+    let (scope, meter, guards) = (scope.to_owned(), meter(scope), Vec::new());
+    match (Cap { scope, unit, meter, most, hard, calendar, guards }).look(Some(row), NOW) {
         Look::Counted(gauge) => gauge,
         Look::Unsummed(unsummed) => unsummed.sum_up(10),
     }

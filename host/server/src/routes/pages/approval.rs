@@ -124,7 +124,7 @@ pub async fn show_approval(
             &format!(
                 "{} must approve, {} did",
                 approval.approvals_required,
-                approval.decisions.len()
+                decide::count_words(txn, &approval.organization, &approval.decisions).await?
             ),
         ));
     }

@@ -4,6 +4,7 @@ use charter_kernel::time::{Clock, Instant};
 use charter_kernel::unit::{Draft, Fact, FactKind, Key, Reach, Space, Unit, Write};
 use futures::FutureExt as _;
 
+use super::super::seats::WAITING_MAX;
 use super::*;
 use crate::error::ReadError;
 use crate::sql::query;
@@ -61,8 +62,9 @@ async fn long_reads_of_one_organization_keep_no_other_waiting_and_only_so_many_o
     let key = Key::new(&Reach::user("u"), &Space::of("shelf", "books"), "long");
     shelve(&store, &key).await;
     let pool = pool(&store);
-    let _held = pool.seat("flood").await.expect("a place");
-    let mut waiting: Vec<_> = (0..WAITING_MAX).map(|_| Box::pin(pool.seat("flood"))).collect();
+    let _held = pool.0.long.take("flood").await.expect("a place");
+    let mut waiting: Vec<_> =
+        (0..WAITING_MAX).map(|_| Box::pin(pool.0.long.take("flood"))).collect();
     assert!(waiting.iter_mut().all(|seat| seat.as_mut().now_or_never().is_none()));
     let logs =
         |organization: &'static str| store.facts_before(FactKind::Audit, organization, None, 10);
@@ -74,7 +76,7 @@ async fn long_reads_of_one_organization_keep_no_other_waiting_and_only_so_many_o
     assert!(matches!(refused, Err(ReadError::Overloaded)), "{refused:?}");
     assert!(store.begin("calm").get(&key).await.expect("another's place").is_some());
     assert_eq!(logs("calm").await.expect("another's place").len(), 1);
-    let _calm = pool.seat("calm").await.expect("the other place");
+    let _calm = pool.0.long.take("calm").await.expect("the other place");
     assert!(store.get(&key).await.expect("the host's own place").is_some());
     drop(waiting);
     store.close().await;
@@ -85,11 +87,11 @@ async fn long_reads_of_one_organization_keep_no_other_waiting_and_only_so_many_o
 async fn a_place_goes_to_who_has_none_before_who_came_first() {
     let (store, folder) = open("next-place").await;
     let pool = pool(&store);
-    let _flood = pool.seat("flood").await.expect("a place");
-    let calm = pool.seat("calm").await.expect("the other place");
-    let mut again = Box::pin(pool.seat("flood"));
+    let _flood = pool.0.long.take("flood").await.expect("a place");
+    let calm = pool.0.long.take("calm").await.expect("the other place");
+    let mut again = Box::pin(pool.0.long.take("flood"));
     assert!(again.as_mut().now_or_never().is_none());
-    let mut new = Box::pin(pool.seat("new"));
+    let mut new = Box::pin(pool.0.long.take("new"));
     assert!(new.as_mut().now_or_never().is_none());
     drop(calm);
     assert!(new.as_mut().now_or_never().is_some_and(|seat| seat.is_ok()));
