@@ -157,7 +157,7 @@ impl Matched {
         &self.operation
     }
 
-    /// Whose business it is.
+    /// The one whose business it is.
     pub fn business(&self) -> Business {
         let class = self.operation.contract().class;
         match (&self.operation, self.caller.place()) {

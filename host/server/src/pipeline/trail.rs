@@ -54,7 +54,7 @@ pub struct Trail {
     pub operation: Option<Arc<str>>,
     /// The caller, and the place.
     pub caller: Option<Arc<Caller>>,
-    /// Whose business it is.
+    /// The one whose business it is.
     pub business: Business,
     /// The rest of the buckets, if the operator has set any.
     pub rate: Option<RateStanding>,
