@@ -2,8 +2,9 @@
 //! whenever the clock was set back.
 //!
 //! A schedule is due at its next occurrence, what is tried again after the longest wait that there
-//! is at the latest, and what was never tried after the wait that it was given. Every host looks; of
-//! two that bring the same row forward, the second finds nothing to do.
+//! is at the latest, and what was never tried after the wait that it was given. An approved request
+//! is made, and a record of what is erased looked at, as soon as one that is new. Every host looks;
+//! of two that bring the same row forward, the second finds nothing to do.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,12 +15,15 @@ use charter_kernel::time::Instant;
 use charter_kernel::unit::{Key, Row, Space, Write};
 use charter_store::{CommitError, PutOff, ReadError, SET_BACK_MS, TransactError, Txn, WriteError};
 use charter_tenancy::records::Record as _;
+use charter_tenancy::records::approval::{APPROVED, Approval};
+use charter_tenancy::records::erasure::Erasure;
 use charter_tenancy::records::mail::{Mail, Notice};
 use charter_tenancy::records::webhook::Delivery;
 use futures::future::join_all;
 
 use super::fair::LOOK_EVERY;
 use super::schedules::{self as schedule, LEASE_MS};
+use super::{approvals, erase};
 use crate::app::App;
 
 /// The longest lease, and the longest wait for another try but for that of jobs.
@@ -65,11 +69,12 @@ pub(super) async fn run(app: Arc<App>) {
 async fn bring_forward(app: &App) -> Result<(), Failed> {
     let retried = [jobs(), Delivery::all(), Space::host(Mail::COLLECTION)];
     let notices = Space::host(Notice::COLLECTION);
-    for space in retried.into_iter().chain([notices, schedules()]) {
+    let soon = [of_approvals(), Erasure::all()];
+    for space in retried.into_iter().chain([notices, schedules()]).chain(soon) {
         let mut after = String::new();
         loop {
             let groups = app.store.groups_after(&space, &after, GROUPS).await?;
-            for group in &groups {
+            for group in groups.iter().filter(|group| may_be_put_off(&space, group)) {
                 bring_group_forward(app, &space, group).await?;
             }
             let Some(last) = groups.last() else { break };
@@ -79,10 +84,16 @@ async fn bring_forward(app: &App) -> Result<(), Failed> {
     Ok(())
 }
 
+/// An approval that waits for people is due at its end.
+fn may_be_put_off(space: &Space, group: &str) -> bool {
+    *space != of_approvals() || organization_and_kind(group).1 == APPROVED
+}
+
 async fn bring_group_forward(app: &App, space: &Space, group: &str) -> Result<(), Failed> {
     let beyond = app.clock.now().plus_ms(SET_BACK_MS);
-    // Of a schedule that was set again the row tells nothing.
-    let inserted_after = if *space == schedules() { Instant(0) } else { beyond };
+    // Of a schedule that was set again the row tells nothing, nor of what is due at once.
+    let is_told = ![schedules(), of_approvals(), Erasure::all()].contains(space);
+    let inserted_after = if is_told { beyond } else { Instant(0) };
     let wanted = PutOff { beyond, inserted_after };
     let mut after = None;
     loop {
@@ -124,12 +135,19 @@ async fn bring_row_forward(
     }
 }
 
+fn of_approvals() -> Space {
+    Space::host(Approval::COLLECTION)
+}
+
 /// The write that brings a row forward, where it is due later than it may be.
 fn forward(app: &App, key: &Key, row: &Row, now: Instant) -> Option<Write> {
     let lease = row.lease.as_ref()?;
     let backoff = i64::try_from(app.config.jobs.backoff_ms_max).unwrap_or(WAIT_MS_MAX);
     let wait_ms = match (&lease.token, lease.count) {
         (Some(_), _) if key.space == schedules() => LEASE_MS,
+        (Some(_), _) if key.space == of_approvals() => approvals::LEASE_MS,
+        (Some(_), _) if key.space == Erasure::all() => erase::LEASE_MS,
+        _ if [of_approvals(), Erasure::all()].contains(&key.space) => 0,
         (None, 0) if row.created_at > now => lease.due_at.0.saturating_sub(row.created_at.0).max(0),
         (None, 0) => return None,
         _ if key.space == jobs() => WAIT_MS_MAX.max(backoff),

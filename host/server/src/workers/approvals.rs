@@ -24,7 +24,7 @@ use crate::pipeline::nested::{self, Unmade};
 
 /// How long after a host was last heard of another may take up what it worked on: what a crash
 /// leaves behind is made again within half a minute.
-const LEASE_MS: i64 = 20_000;
+pub(super) const LEASE_MS: i64 = 20_000;
 /// Approvals worked on side by side.
 const PLACES: usize = 32;
 /// Before the second try of a request that could not be made yet; doubled with each further one.

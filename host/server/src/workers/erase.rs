@@ -32,7 +32,7 @@ use crate::app::App;
 /// Records worked on side by side: each is long work for the store.
 const PLACES: usize = 4;
 /// How long one look at a record may take before another may take it up.
-const LEASE_MS: i64 = 60_000;
+pub(super) const LEASE_MS: i64 = 60_000;
 /// Rows, or log entries, of one batch.
 const BATCH_ROWS: u32 = 200;
 /// Batches of one record before the others have their turn.

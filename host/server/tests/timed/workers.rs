@@ -11,7 +11,7 @@ use charter_kernel::time::Instant;
 use charter_kernel::unit::{Draft, Fact, FactKind, Key, LogKey, Reach, Space, Take, Unit, Write};
 use charter_store::Store;
 use charter_tenancy::records::Record as _;
-use charter_tenancy::records::erasure::Erasure;
+use charter_tenancy::records::erasure::{ERASURES, Erasure};
 
 use crate::bed::Timed;
 
@@ -486,5 +486,30 @@ async fn what_a_clock_that_was_ahead_has_put_off_is_brought_forward_when_it_is_s
     assert_eq!(due(&bed, &chosen).await, began.plus_ms(100 * HOUR_MS), "as it was asked for");
     let row = bed.store.get(&held).await.expect("the store answers").expect("it stays");
     assert_eq!(row.lease.expect("it is leased").token, Some(token(&held)), "it is held still");
+    bed.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_erasure_that_a_clock_has_put_off_which_was_ahead_is_gone_on_with_at_once() {
+    let bed = Bed::new().await;
+    let erasure = Erasure {
+        organization: ORGANIZATION.into(),
+        reach: "k/gone".into(),
+        since: bed.timed.now(),
+        ..Erasure::default()
+    };
+    let lease = Some((format!("{ORGANIZATION}/{ERASURES}"), bed.timed.now().plus_ms(30 * HOUR_MS)));
+    let body = serde_json::to_string(&erasure).expect("text");
+    let draft = Draft { lease, body, ..Draft::default() };
+    bed.commit(vec![Write::Insert { key: erasure.key(), draft }]).await;
+    bed.timed.pass(HOUR_MS);
+    // Somebody is told the time of a clock that is ahead.
+    bed.store.now();
+    bed.timed.pass(-HOUR_MS);
+    until(&bed, "it is looked at", async || {
+        let row = bed.store.get(&erasure.key()).await.expect("the store answers");
+        row.and_then(|row| row.lease).is_none_or(|lease| lease.due_at <= bed.timed.now())
+    })
+    .await;
     bed.end().await;
 }
