@@ -198,11 +198,7 @@ impl Case {
         Ok(Cap {
             most: Some(cap.cap_micro_usd),
             calendar,
-            // One that was lifted and set anew begins at the same version.
-            guards: vec![
-                Guard::Unchanged { key: key.clone(), version: row.version },
-                Guard::Inserted { key, at: row.created_at },
-            ],
+            guards: Guard::same(key, &row).into(),
             ..uncapped
         })
     }

@@ -258,6 +258,13 @@ pub enum Guard {
 }
 
 impl Guard {
+    /// The row is the one that was read, unchanged: no other that came under its key since, whose
+    /// version begins at 1 again. Several units may hold these at once.
+    pub fn same(key: Key, read: &Row) -> [Self; 2] {
+        let inserted = Self::Inserted { key: key.clone(), at: read.created_at };
+        [Self::Unchanged { key, version: read.version }, inserted]
+    }
+
     /// Whether every unit of a request is committed under it, also after an effect: somebody is
     /// revoked, the work is cancelled, or another has taken it up.
     pub fn is_fence(&self) -> bool {

@@ -296,6 +296,7 @@ async fn create_organization(
         name: company.to_owned(),
         default_project: project.id.clone(),
         loosening: Loosening::default(),
+        loosening_since: None,
         time_zone: "UTC".into(),
         budget: None,
         budget_agreed: true,

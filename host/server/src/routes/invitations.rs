@@ -308,9 +308,12 @@ async fn key_standing(
             return Ok(false);
         }
     }
-    // An organization that asks for a person's session by now takes no key's word.
+    // An organization that asks for a person's session takes no key's word, nor one from before.
     let found = stored::get::<Organization>(txn, &Organization::address(organization)).await?;
-    Ok(found.is_some_and(|found| found.record.loosening != Loosening::Session))
+    Ok(found.map(|found| found.record).is_some_and(|found| {
+        found.loosening != Loosening::Session
+            && found.loosening_since.is_none_or(|since| invitation.created_at >= since)
+    }))
 }
 
 /// Ends what a member or a key has offered, in the caller's commit; answers the ids. `keeps` is the
@@ -336,19 +339,6 @@ pub async fn end_of(
         ended.push(offered.record.id);
     }
     Ok(ended)
-}
-
-/// Ends what keys have offered, in the commit from which on a person's session is asked for.
-///
-/// # Errors
-/// When the store cannot be asked.
-pub async fn end_of_keys(txn: &mut Txn, organization: &OrganizationId) -> Result<(), Refusal> {
-    let reach = Reach::organization(organization.as_str());
-    let (offered, _) = stored::list::<Invitation>(txn, &reach, &[], ENDED_MAX, 0).await?;
-    for offered in offered.iter().filter(|offered| offered.record.invited_by.0 == "key") {
-        remove(txn, &offered.record).await?;
-    }
-    Ok(())
 }
 
 /// The invitations that can be accepted.

@@ -19,7 +19,6 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::invitations;
 use super::shape::{Name, Optional, check, present, refuse_faults};
 use crate::app::App;
 use crate::handler;
@@ -200,10 +199,9 @@ pub async fn update_organization(
         // Asking for a session is a tightening; no longer asking for one takes one.
         if wanted == Loosening::Key {
             request.place()?.may_loosen()?;
-        } else {
-            invitations::end_of_keys(txn, &organization.id).await?;
         }
         organization.loosening = wanted;
+        organization.loosening_since = Some(request.now);
     }
     // The zone in which days begin decides how much of a budget is left.
     if let Some(zone) = body.time_zone.0.filter(|zone| *zone != organization.time_zone) {

@@ -49,7 +49,7 @@ pub(super) fn start(
 ) -> std::io::Result<()> {
     let mut log = Log::of(file, Some(readers.clone()));
     let opened = database.clone();
-    readers.keep_snapshots(true).map_err(std::io::Error::other)?;
+    readers.keep_snapshots(true);
     let looking = closing.clone().run_until_cancelled_owned(async move {
         let mut connection: Option<Connection> = None;
         loop {
@@ -139,7 +139,7 @@ impl Log {
         let mut reached = 0;
         for _ in 0..PASSES_MAX {
             // A connection that nobody reads from keeps nothing from being copied.
-            self.readers.as_ref().map_or(Ok(()), SqlitePool::release_snapshots)?;
+            self.readers.iter().for_each(SqlitePool::release_snapshots);
             let told = query("PRAGMA wal_checkpoint(PASSIVE)").fetch_one(&mut *connection).await?;
             // Both are -1 while another connection is at it.
             let (pages, copied): (i64, i64) = (told.try_get(1)?, told.try_get(2)?);
@@ -187,10 +187,10 @@ impl Log {
             return Ok(false);
         }
         run(connection, patience).await?;
-        let keep = |keep| self.readers.as_ref().map_or(Ok(()), |it| it.keep_snapshots(keep));
-        keep(false)?;
+        let keep = |keep| self.readers.iter().for_each(|readers| readers.keep_snapshots(keep));
+        keep(false);
         let told = query(words).fetch_one(&mut *connection).await;
-        keep(true)?;
+        keep(true);
         let busy: i64 = told?.try_get(0)?;
         if busy == 0 {
             self.apart = 1;

@@ -255,21 +255,17 @@ fn answer(
                 None,
             ));
         }
-        let mut more = 0;
-        for n in 0..columns {
-            more += bytes_of(row.get_ref(n)?);
-        }
+        let more: usize =
+            (0..columns).map(|n| row.get_ref(n).map(bytes_of)).sum::<rusqlite::Result<_>>()?;
         if bytes > 0 && bytes.saturating_add(more) > bounds.page {
             return Ok(true);
         }
         bytes += more;
-        let mut cells = Vec::with_capacity(columns);
-        for n in 0..columns {
+        let cell = |n| {
             let cell = Cell::try_from(row.get_ref(n)?);
-            cells
-                .push(cell.map_err(|error| rusqlite::Error::ToSqlConversionFailure(error.into()))?);
-        }
-        all.push(Row::Sqlite(cells));
+            cell.map_err(|error| rusqlite::Error::ToSqlConversionFailure(error.into()))
+        };
+        all.push(Row::Sqlite((0..columns).map(cell).collect::<rusqlite::Result<_>>()?));
     }
     Ok(false)
 }
@@ -402,14 +398,14 @@ impl SqlitePool {
     /// Whether connections keep what they see from one read in place to the next, for as long as
     /// nobody commits. SQLite's log cannot begin anew while they do, so whoever sees to the log says
     /// when; and no other process may commit meanwhile.
-    pub(crate) fn keep_snapshots(&self, keep: bool) -> sqlx::Result<()> {
+    pub(crate) fn keep_snapshots(&self, keep: bool) {
         self.0.keeps.store(keep, Ordering::SeqCst);
-        self.release_snapshots()
+        self.release_snapshots();
     }
 
-    /// Has connections that nobody reads from keep nothing.
-    pub(crate) fn release_snapshots(&self) -> sqlx::Result<()> {
-        lock(&self.0.idle).iter().try_for_each(|connection| connection.look(false))
+    /// Has connections that nobody reads from keep nothing. One that cannot let go is closed.
+    pub(crate) fn release_snapshots(&self) {
+        lock(&self.0.idle).retain(|connection| connection.look(false).is_ok());
     }
 
     fn long_reader(&self) -> sqlx::Result<LongReader> {

@@ -23,6 +23,9 @@ pub struct Organization {
     /// The rule about who may loosen.
     #[serde(default)]
     pub loosening: Loosening,
+    /// Since when it is so, where it was changed: what keys have offered before counts no more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub loosening_since: Option<Instant>,
     /// The IANA time zone in which its calendar days, and the hours of its rules, begin.
     #[serde(default = "utc")]
     pub time_zone: String,

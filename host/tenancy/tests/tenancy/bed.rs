@@ -101,6 +101,7 @@ impl Bed {
             name: "Acme".into(),
             default_project: main.project.id.clone(),
             loosening: Loosening::Key,
+            loosening_since: None,
             time_zone: "UTC".into(),
             budget: None,
             budget_agreed: true,

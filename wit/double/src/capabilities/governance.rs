@@ -101,10 +101,7 @@ impl Work {
             let cap: OwnCap = serde_json::from_str(&row.body).map_err(unreadable)?;
             let zone = if cap.time_zone.is_empty() { ZONE } else { &cap.time_zone };
             let calendar = calendar(cap.period, zone)?;
-            let guards = vec![
-                Guard::Unchanged { key: key.clone(), version: row.version },
-                Guard::Inserted { key, at: row.created_at },
-            ];
+            let guards = Guard::same(key, row).into();
             caps.push(Cap { meter, guards, ..counted(scope, Some(cap.cap_micro_usd), calendar) });
         }
         caps.into_iter().map(|cap| self.gauge(world, cap)).collect()
