@@ -188,10 +188,15 @@ on_both! {
         for _ in 0..2 {
             card.tell_move(world, "ipi_1", Some("iauth_1"), -2_000);
         }
-        until("it is captured", || card.authorizations().len() == 2);
+        let captured = || {
+            let listed = card.client().get(&path).expect(200)["authorizations"].clone();
+            (listed.as_array().unwrap().len(), listed[0]["captured_cents"].as_u64().unwrap())
+        };
+        until("it is captured", || captured() == (1, 2_000));
         assert_eq!(card.balance(), 1_500);
         card.tell_authorization(world, "updated", "iauth_1", true, "closed");
         until("the rest is given back", || card.balance() == 2_000);
+        assert_eq!(card.authorizations(), [("iauth_1".to_owned(), "captured".to_owned())]);
         for _ in 0..2 {
             card.tell_move(world, "ipi_2", Some("iauth_1"), 500);
         }
@@ -245,7 +250,7 @@ on_both! {
         assert_eq!(card.send(&world.anonymous(), &grown).expect(200)["approved"], true);
         assert_eq!(card.balance(), 500);
         card.tell_move(world, "ipi_4", Some("iauth_4"), -450);
-        until("it is captured", || card.authorizations().iter().any(|(_, status)| status == "captured"));
+        until("the first of both is captured", || card.authorizations().iter().any(|(_, status)| status == "captured"));
         card.tell_authorization(world, "updated", "iauth_4", true, "closed");
         until("the rest is given back", || card.balance() == 550);
         // Paid without asking, while there is enough; and then more than there is.
@@ -337,7 +342,8 @@ on_both! {
         card.tenant.client.post(&format!("/v1/users/{}/revoke", card.user), &json!({})).expect(200);
         assert!(!card.ask(world, "iauth_7", 100));
         card.tell_move(world, "ipi_1", Some("iauth_6"), -80);
-        until("it is captured", || card.authorizations().contains(&("iauth_6".to_owned(), "captured".to_owned())));
+        let path = format!("/v1/cards/{}/authorizations?limit=1", card.card);
+        until("it is captured", || card.client().get(&path).expect(200)["authorizations"][0]["captured_cents"] == 80);
         card.tell_authorization(world, "updated", "iauth_6", true, "closed");
         until("the rest is given back", || card.balance() == 920);
         // And so is what was paid without asking.
@@ -362,8 +368,8 @@ on_both! {
         let other = card.tenant.client.with("X-Service-User-Id", &card.tenant.user("other"));
         let spare = other.post("/v1/cards", &json!({})).expect(201)["card"]["id"].as_str().unwrap().to_owned();
         other.post(&format!("/v1/cards/{spare}/top-up"), &json!({ "amount_cents": 100 })).expect(200);
-        // Deleted while a payment is under way: it counts as paid, the rest is the organization's,
-        // and the issuer cancels the card.
+        // Deleted while a payment is under way: it stays set aside, the rest is the organization's,
+        // the issuer cancels the card, and is heard still.
         let card = Carded::new(world, &double, &json!({}), 1_000);
         assert!(card.ask(world, "iauth_2", 600));
         card.tenant.client.delete(&format!("/v1/users/{}", card.user)).expect(200);
@@ -374,6 +380,22 @@ on_both! {
             found.unwrap()["posted_micro_usd"].as_i64().unwrap() / 10_000
         };
         until("the rest is credit", || credit() == 10_000 - 600);
+        let spent = || {
+            let report = card.tenant.client.get("/v1/governance/spend?by=action").expect(200);
+            let groups = report["spend"].as_array().unwrap().clone();
+            groups.iter().find(|group| group["key"] == "cards.authorize").map_or(0, |group| group["spent_micro_usd"].as_i64().unwrap() / 10_000)
+        };
+        card.tell_move(world, "ipi_2", Some("iauth_2"), -400);
+        until("it is counted", || spent() == 400);
+        card.tell_authorization(world, "updated", "iauth_2", true, "closed");
+        until("the rest is credit", || credit() == 10_000 - 400);
+        card.tell_move(world, "ipi_3", None, 150);
+        until("what comes back is credit", || credit() == 10_000 - 400 + 150);
+        // More than was asked about is counted and posted as it is: the card owes it.
+        card.tell_move(world, "ipi_4", None, -35);
+        until("it is counted", || spent() == 435);
+        card.tell_move(world, "ipi_5", None, 60);
+        until("what is beyond that is credit", || credit() == 10_000 - 435 + 150 + 60);
         world.books_agree();
     }
 

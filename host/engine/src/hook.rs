@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::job::Owner;
 
 /// The most hooks of an organization.
-pub const HOOKS_MAX: u64 = 1_000;
+pub const HOOKS_MAX: u64 = 10_000;
 
 /// The indexed field of the tenant user that a hook ends with.
 pub const USER: &str = "user";

@@ -202,8 +202,8 @@ async fn try_once(
         return Err(Refusal::state_conflict("proposal_changed", told).into());
     }
     let now = governance.clock.now();
-    let case = case(governance, &leave.scope).await?;
     let reported = leave.proposal.reported;
+    let case = case_of(governance, &leave.scope, reported).await?;
     if !reported && case.user.as_ref().is_some_and(|user| !user.active) {
         // A provider's news arrives all the same, and may ask.
         return Err(profile_revoked().into());
@@ -524,12 +524,18 @@ impl Taking<'_> {
 /// gone: a request that has outlived them does nothing more for them. The host alone does, where it
 /// tells a primitive of their end.
 pub async fn case(governance: &Governance, scope: &Scope) -> Result<Case, Refusal> {
+    case_of(governance, scope, false).await
+}
+
+/// The same, also of a user who is gone where the action is `reported`: it has happened.
+async fn case_of(governance: &Governance, scope: &Scope, reported: bool) -> Result<Case, Refusal> {
     let absent = || {
         Refusal::forbidden("no_tenant", "A regulated action is taken on behalf of an organization.")
     };
     let party = governance.directory.party_again(scope).await?;
     let organization = party.organization().cloned().ok_or_else(absent)?;
-    if scope.user().is_some() && party.user().is_none() && scope.actor().kind != ActorKind::System {
+    let is_gone = scope.user().is_some() && party.user().is_none();
+    if is_gone && !reported && scope.actor().kind != ActorKind::System {
         return Err(Refusal::not_found());
     }
     Ok(Case {

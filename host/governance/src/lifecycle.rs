@@ -272,6 +272,8 @@ impl Called<'_> {
         let Self { hook, payload, now, request } = self;
         let owner = hook.owner.clone();
         let reach = match (&owner.user, owner.project.as_str()) {
+            // A provider's word outlives the user whom it is about.
+            _ if hook.provider().is_some() => Reach::organization(&owner.organization),
             (Some(user), _) => Reach::user(user),
             (None, "") => Reach::organization(&owner.organization),
             (None, project) => Reach::project(project),

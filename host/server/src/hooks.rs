@@ -28,7 +28,7 @@ use sha2::{Digest as _, Sha256};
 use self::event::HookEvent;
 use crate::app::App;
 use crate::bounds::rate::{BucketGate, Kind};
-use crate::pipeline::owner::inbound;
+use crate::pipeline::owner::{inbound, place_told};
 use crate::request::HostRequest;
 
 mod event;
@@ -97,8 +97,8 @@ async fn find_by_name(
     Ok(scope(app, &record).await?.map(|scope| LiveHook { record, scope }))
 }
 
-/// The scope of a hook, as long as everybody in it is there, and not revoked unless it is a
-/// provider that tells what has happened.
+/// The scope of a hook, as long as everybody in it is there and not revoked. A provider that tells
+/// what has happened tells it of those too who are revoked or deleted.
 async fn scope(app: &App, record: &HookRecord) -> Result<Option<Scope>, Refusal> {
     let owner = &record.owner;
     let principal = Principal {
@@ -111,9 +111,14 @@ async fn scope(app: &App, record: &HookRecord) -> Result<Option<Scope>, Refusal>
         project: &owner.project,
         user: owner.user.as_deref(),
     };
-    match app.directory.party(principal, owner).await {
+    let told = record.provider().is_some();
+    let placed = match told {
+        true => place_told(app, principal, owner).await,
+        false => app.directory.party(principal, owner).await,
+    };
+    match placed {
         Ok(party) => {
-            let told = party.user().is_none_or(|user| user.active) || record.provider().is_some();
+            let told = told || party.user().is_none_or(|user| user.active);
             Ok(Some(party.into_scope()).filter(|_| told))
         }
         Err(Unplaced::Gone(_)) => Ok(None),

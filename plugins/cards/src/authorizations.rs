@@ -1,9 +1,9 @@
 //! The actions of merchants on a card: money set aside, captured, given back, refunded.
 
+use charter_sdk::events;
 use charter_sdk::governance::{self, Proposal};
 use charter_sdk::money::micro_usd;
 use charter_sdk::prelude::*;
-use charter_sdk::{events, log};
 
 use crate::cards::{find as card, find_open, usable};
 use crate::issuer::ENDED;
@@ -115,11 +115,22 @@ impl Authorization {
         self.now_stands() == Status::Authorized
     }
 
+    /// The amount that is set aside for it while it is open.
+    fn left_cents(&self) -> u64 {
+        self.amount_cents.saturating_sub(self.captured_cents)
+    }
+
+    /// The status once nothing is set aside any more and the rest was given back.
+    fn without_rest(&self) -> Status {
+        if self.captured_cents > 0 { Status::Captured } else { Status::Reversed }
+    }
+
     fn now_stands(&self) -> Status {
-        if self.status == Status::Authorized && now() >= self.expires_at {
-            Status::Expired
-        } else {
-            self.status
+        match self.status {
+            Status::Authorized if now() < self.expires_at => Status::Authorized,
+            Status::Authorized if self.captured_cents > 0 => Status::Captured,
+            Status::Authorized => Status::Expired,
+            status => status,
         }
     }
 }
@@ -257,38 +268,42 @@ pub(crate) fn release(card: &str, issuer: &str) -> Result<()> {
 
 fn give_back(found: Doc<Authorization>) -> Result<AuthorizationAnswer> {
     governance::reopen(&found.body.permit)?.cancel()?;
-    announce(
-        AUTHORIZATIONS.replace(
-            &found.id,
-            Authorization { status: Status::Reversed, open: None, ..found.body },
-        )?,
-    )
+    announce(AUTHORIZATIONS.replace(
+        &found.id,
+        Authorization { status: found.body.without_rest(), open: None, ..found.body },
+    )?)
 }
 
-/// Its card's profile is gone. An amount that an issuer has approved counts as paid.
+/// Its card's profile is gone. An issuer settles still what it has approved.
 pub(crate) fn close(found: Doc<Authorization>) -> Result<()> {
-    if !found.body.is_open() {
-        return Ok(());
+    match found.body.is_open() && found.body.issuer.is_none() {
+        true => give_back(found).map(drop),
+        false => Ok(()),
     }
-    let Some(issuer) = &found.body.issuer else { return give_back(found).map(drop) };
-    let fields = [("card", found.body.card.as_str()), ("authorization", issuer.as_str())];
-    log::error(
-        "a profile was deleted while a payment of its card was under way; it counts as paid",
-        &fields,
-    );
-    let amount_cents = found.body.amount_cents;
-    take(found, amount_cents).map(drop)
 }
 
-fn take(found: Doc<Authorization>, captured_cents: u64) -> Result<AuthorizationAnswer> {
-    governance::reopen(&found.body.permit)?.capture(micro_usd(captured_cents))?;
+fn take(found: Doc<Authorization>, amount_cents: u64) -> Result<AuthorizationAnswer> {
+    governance::reopen(&found.body.permit)?.capture(micro_usd(amount_cents))?;
+    let captured_cents = found.body.captured_cents + amount_cents;
     let settled =
         Authorization { status: Status::Captured, open: None, captured_cents, ..found.body };
     announce(AUTHORIZATIONS.replace(&found.id, settled)?)
 }
 
-/// The issuer has paid a merchant. It comes from what was set aside for it, more than that
-/// included; where nothing is, leave is asked for it anew, and where even that is refused it is
+/// A part of it is paid: the rest stays set aside, for as long again.
+fn take_part(found: Doc<Authorization>, amount_cents: u64) -> Result<AuthorizationAnswer> {
+    let expires_at = now().plus_seconds(NETWORK_DAYS * 86_400);
+    let permit = governance::reopen(&found.body.permit)?;
+    permit.capture_part(micro_usd(amount_cents), expires_at)?;
+    let captured_cents = found.body.captured_cents + amount_cents;
+    announce(
+        AUTHORIZATIONS
+            .replace(&found.id, Authorization { captured_cents, expires_at, ..found.body })?,
+    )
+}
+
+/// The issuer has paid a merchant. It comes from what was set aside for it, in parts too, and more
+/// than that included; where nothing is, leave is asked for it anew, and where even that is refused it is
 /// reported. Answers how much of it the card had.
 pub(crate) fn pay(
     card: &str,
@@ -296,31 +311,26 @@ pub(crate) fn pay(
     merchant: String,
     amount_cents: u64,
 ) -> Result<u64> {
-    let held = issuer.map(|issuer| list_held(card, issuer)).transpose()?.unwrap_or_default();
+    let Some(issuer) = issuer else { return pay_unheld(card, merchant, amount_cents) };
+    let held = list_held(card, issuer)?;
     let Some(last) = held.len().checked_sub(1) else {
         return pay_unheld(card, merchant, amount_cents);
     };
-    let set_aside: u64 = held.iter().map(|found| found.body.amount_cents).sum();
+    // It may be paid in parts: what is left of it stays set aside until the issuer says that it is
+    // over.
+    let is_over = ENDED.lookup("reference", issuer)?.is_some();
+    let set_aside: u64 = held.iter().map(|found| found.body.left_cents()).sum();
     let there = money::there(&account(card))?;
-    let (mut left, mut rest) = (amount_cents, 0);
+    let mut left = amount_cents;
     for (place, found) in held.into_iter().enumerate() {
-        let part = if place == last { left } else { left.min(found.body.amount_cents) };
+        let aside = found.body.left_cents();
+        let part = if place == last { left } else { left.min(aside) };
         left -= part;
-        rest += found.body.amount_cents.saturating_sub(part);
-        drop(if part == 0 { give_back(found)? } else { take(found, part)? });
-    }
-    if let Some(issuer) = issuer
-        && rest > 0
-        && ENDED.lookup("reference", issuer)?.is_none()
-    {
-        // It may be paid in parts: what is left of it stays set aside until the issuer says that it
-        // is over.
-        let new =
-            NewAuthorization { amount_cents: rest, merchant, reference: Some(issuer.to_owned()) };
-        match hold(card.to_owned(), new, Some(issuer.to_owned()), NETWORK_DAYS) {
-            Ok(held) => drop(announce(held)?),
-            Err(failure) if is_unsure(&failure) => return Err(failure),
-            Err(_) => {}
+        match part {
+            0 if is_over => drop(give_back(found)?),
+            0 => {}
+            part if part < aside && !is_over => drop(take_part(found, part)?),
+            part => drop(take(found, part)?),
         }
     }
     Ok(amount_cents.min(set_aside.saturating_add(there)))

@@ -407,8 +407,9 @@ pub(crate) fn top_up(
 }
 
 /// The profile is gone: what the cards hold returns to the organization's credit, what is set aside
-/// is given back and returns too, and their issuer cancels them. An amount that an issuer has
-/// approved is paid from now on: nobody will be there to hear what becomes of it.
+/// is given back and returns too, and their issuer cancels them. An amount that an issuer has approved
+/// stays set aside: the issuer is heard still, and what comes free of it returns when the end is told
+/// again.
 ///
 /// Each portion is a commit of its own: a run that breaks off keeps what it has paid, and the next
 /// one finds the rest.

@@ -9,6 +9,7 @@
 
 use charter_sdk::hooks::{self, Received, Scheme};
 use charter_sdk::jobs::{self, Job};
+use charter_sdk::money::micro_usd;
 use charter_sdk::prelude::*;
 use charter_sdk::serde_json::Value;
 use charter_sdk::settings;
@@ -477,13 +478,7 @@ fn note_move(card: &str, reference: String, object: &Value) -> Result<()> {
             )?,
         )
     } else {
-        // Money that comes back to a deleted card is the organization's.
-        let to = if card.body.status == Status::Canceled {
-            ledger::CREDIT.to_owned()
-        } else {
-            account(&card.id)
-        };
-        ("refund", money::post(MERCHANTS, &to, amount_cents, "refund", &reference)?)
+        ("refund", take_back(&card, amount_cents, &reference)?)
     };
     let id = card.id.clone();
     if covered_cents < amount_cents {
@@ -496,6 +491,23 @@ fn note_move(card: &str, reference: String, object: &Value) -> Result<()> {
     MOVES
         .insert(Move { reference, card: id, kind: kind.to_owned(), amount_cents, covered_cents })
         .map(drop)
+}
+
+/// Posts what comes back to a card, as far as it is there; answers how much that was. Of a canceled
+/// card it is the organization's, but for what the card owes.
+fn take_back(card: &Doc<Card>, amount_cents: u64, reference: &str) -> Result<u64> {
+    let own = account(&card.id);
+    let there = amount_cents.min(money::there(MERCHANTS)?);
+    let kept = match card.body.status {
+        Status::Canceled => there.min(money::debt(&own)?),
+        _ => there,
+    };
+    for (to, part) in [(own.as_str(), kept), (ledger::CREDIT, there - kept)] {
+        if part > 0 {
+            ledger::transfer(MERCHANTS, to, micro_usd(part), "refund", reference)?;
+        }
+    }
+    Ok(there)
 }
 
 impl Cardholder {

@@ -1,7 +1,7 @@
 //! The accounts behind cards, and the actions that move money.
 
 use charter_sdk::ledger;
-use charter_sdk::money::{cents, micro_usd};
+use charter_sdk::money::cents;
 use charter_sdk::prelude::*;
 
 /// The regulated action of a top-up.
@@ -25,19 +25,9 @@ pub(crate) fn there(account: &str) -> Result<u64> {
     Ok(u64::try_from(cents(ledger::balance(account)?.available)).unwrap_or_default())
 }
 
-/// Moves money that has moved already elsewhere, as far as it is there; answers how much that was.
-pub(crate) fn post(
-    from: &str,
-    to: &str,
-    amount_cents: u64,
-    memo: &str,
-    reference: &str,
-) -> Result<u64> {
-    let posted = amount_cents.min(there(from)?);
-    if posted > 0 {
-        ledger::transfer(from, to, micro_usd(posted), memo, reference)?;
-    }
-    Ok(posted)
+/// The debt of an account, in cents.
+pub(crate) fn debt(account: &str) -> Result<u64> {
+    Ok(u64::try_from(-cents(ledger::balance(account)?.posted)).unwrap_or_default())
 }
 
 /// Refuses callers that may not loosen: an agent's own key, and roles below admin.

@@ -99,6 +99,11 @@ impl Permit {
     pub fn capture(self, actual_micro_usd: i64) -> Result<()> {
         Ok(self.0.capture(actual_micro_usd)?)
     }
+    /// Part of it happened, and this is what was spent on it: the rest stays set aside, for a later
+    /// request that reopens it. At most 31 days. A part that leaves nothing is the whole.
+    pub fn capture_part(self, actual_micro_usd: i64, until: Instant) -> Result<()> {
+        Ok(self.0.capture_part(actual_micro_usd, until.as_ms())?)
+    }
     /// It will not happen.
     pub fn cancel(self) -> Result<()> {
         Ok(self.0.cancel()?)

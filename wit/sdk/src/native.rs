@@ -88,6 +88,7 @@ interfaces! {
         fn reopen(permit: &str) -> Answer<Permit>;
         fn dispatched(permit: &str) -> Answer<()>;
         fn capture(permit: &str, actual: i64) -> Answer<()>;
+        fn capture_part(permit: &str, actual: i64, until: i64) -> Answer<()>;
         fn cancel(permit: &str) -> Answer<()>;
         fn keep(permit: &str, until: i64) -> Answer<()>;
         fn set_cap(scope: &str, id: &str, cap: Option<i64>, period: &str, time_zone: &str) -> Answer<()>;
@@ -169,6 +170,9 @@ impl Permit {
     }
     pub(crate) fn capture(&self, actual: i64) -> Answer<()> {
         governance::capture(&self.0, actual)
+    }
+    pub(crate) fn capture_part(&self, actual: i64, until: i64) -> Answer<()> {
+        governance::capture_part(&self.0, actual, until)
     }
     pub(crate) fn cancel(&self) -> Answer<()> {
         governance::cancel(&self.0)

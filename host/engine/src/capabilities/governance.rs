@@ -6,7 +6,9 @@
 
 use std::sync::Arc;
 
-use charter_kernel::governance::hold::{self, Hold, OverCapture, Settler, State as Stand, Word};
+use charter_kernel::governance::hold::{
+    self, Capture, Hold, OverCapture, Settler, State as Stand, Word,
+};
 use charter_kernel::governance::proposal::{self, Proposed as Worded};
 use charter_kernel::kit::Period;
 use charter_kernel::money::AMOUNT_MAX;
@@ -474,19 +476,19 @@ impl HostPermit for State {
     }
 
     async fn capture(&mut self, permit: Resource<Permit>, actual: i64) -> Result<(), Failure> {
-        if !(0..=AMOUNT_MAX).contains(&actual) {
-            return Err(invalid(
-                "actual",
-                format!("an amount is 0 to {AMOUNT_MAX} micro-US-dollars"),
-            )
-            .into());
-        }
-        let id = self.hold_id(&permit)?;
-        let work = self.mutation()?;
-        let word = work.call.word();
-        let capture = work.permit(&id)?.hold.admit_capture(actual, word);
-        let capture = capture.map_err(|over| over_held(actual, over))?;
+        let capture = self.admit_capture(&permit, actual)?;
         self.wish(&permit, Wish::Capture(capture))
+    }
+
+    async fn capture_part(
+        &mut self,
+        permit: Resource<Permit>,
+        actual: i64,
+        until: i64,
+    ) -> Result<(), Failure> {
+        let part = self.admit_capture(&permit, actual)?;
+        let until = self.latest(until)?;
+        self.wish(&permit, Wish::Part(part, until))
     }
 
     async fn cancel(&mut self, permit: Resource<Permit>) -> Result<(), Failure> {
@@ -494,8 +496,8 @@ impl HostPermit for State {
     }
 
     async fn keep(&mut self, permit: Resource<Permit>, until: i64) -> Result<(), Failure> {
-        let latest = self.mutation()?.now.plus_ms(KEEP_MAX_MS);
-        self.wish(&permit, Wish::Keep(Instant::nearest(until).min(latest)))
+        let until = self.latest(until)?;
+        self.wish(&permit, Wish::Keep(until))
     }
 
     async fn drop(&mut self, permit: Resource<Permit>) -> wasmtime::Result<()> {
@@ -508,6 +510,29 @@ impl State {
     fn hold_id(&self, permit: &Resource<Permit>) -> Result<String, Failure> {
         let permit = self.table.get(permit).map_err(|_| undeclared("there is no such permit"))?;
         Ok(permit.id.clone())
+    }
+
+    /// The amount of a hold that is to be captured, within what bounds it.
+    fn admit_capture(
+        &mut self,
+        permit: &Resource<Permit>,
+        actual: i64,
+    ) -> Result<Capture, Failure> {
+        if !(0..=AMOUNT_MAX).contains(&actual) {
+            let told = format!("an amount is 0 to {AMOUNT_MAX} micro-US-dollars");
+            return Err(invalid("actual", told).into());
+        }
+        let id = self.hold_id(permit)?;
+        let work = self.mutation()?;
+        let word = work.call.word();
+        let capture = work.permit(&id)?.hold.admit_capture(actual, word);
+        Ok(capture.map_err(|over| over_held(actual, over))?)
+    }
+
+    /// The end of a hold that is to outlive its request.
+    fn latest(&mut self, until: i64) -> Result<Instant, Failure> {
+        let latest = self.mutation()?.now.plus_ms(KEEP_MAX_MS);
+        Ok(Instant::nearest(until).min(latest))
     }
 
     fn wish(&mut self, permit: &Resource<Permit>, wish: Wish) -> Result<(), Failure> {

@@ -55,6 +55,7 @@ impl Permitted {
         }
         let step = match self.wish.filter(|_| answered) {
             Some(Wish::Capture(capture)) => self.hold.capture(&self.id, capture, now),
+            Some(Wish::Part(part, until)) => self.hold.capture_part(&self.id, part, until, now),
             Some(Wish::Keep(until)) => self.hold.keep(&self.id, until),
             Some(Wish::Cancel) | None => return,
         };

@@ -244,7 +244,7 @@ async fn captures_of_a_quarter_of_an_hour_are_one_record(bed: Bed) {
     let other = Proposal { component: "delivery".into(), ..proposal(Some(CENT)) };
     let granted = bed.grant(crate::words::leave_for(other)).await;
     bed.capture(&granted.id, CENT).await;
-    // It counts where it was admitted.
+    // It counts when it is spent.
     let late = bed.grant(leave(5 * CENT)).await;
     bed.clock.forward_ms(1);
     bed.capture(&late.id, 5 * CENT).await;
@@ -262,7 +262,7 @@ async fn captures_of_a_quarter_of_an_hour_are_one_record(bed: Bed) {
         ));
     }
     records.sort();
-    let wanted = [("delivery", CENT, 1), ("shop", 3 * CENT, 1), ("shop", 8 * CENT, 3)];
+    let wanted = [("delivery", CENT, 1), ("shop", 3 * CENT, 2), ("shop", 8 * CENT, 2)];
     assert_eq!(records, wanted.map(|(of, spent, count)| (of.to_owned(), spent, count)));
 }
 

@@ -92,7 +92,7 @@ pub struct Hold {
     pub component: String,
     /// For the person who decides or looks.
     pub title: String,
-    /// In micro-US-dollars; absent where no money moves.
+    /// The amount that it sets aside, in micro-US-dollars; absent where no money moves.
     pub amount: Option<i64>,
     /// Whether its amount counts against caps, as its action declares. Absent in rows of earlier
     /// builds.
@@ -128,7 +128,7 @@ pub struct Hold {
     /// The later request that settles it now, where one does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub settler: Option<Settler>,
-    /// The amount that was truly spent, once it is captured.
+    /// The amount that was truly spent, once it is captured; of one that is captured in parts, so far.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub actual: Option<i64>,
     /// When it was captured or voided.
@@ -459,10 +459,57 @@ impl Hold {
 
     /// It happened, and this is what was spent.
     pub fn capture(&self, id: &str, capture: Capture, now: Instant) -> Step {
+        let actual = self.spent_with(capture.actual);
+        let next = Self { state: State::Captured, actual, ended_at: Some(now), ..self.clone() };
+        let mut writes = self.spend(id, capture, now);
+        writes.push(next.replace(id, now));
+        self.step(id, next, writes)
+    }
+
+    /// A part of it happened, and this is what was spent on it: the rest stays set aside until then,
+    /// under the leave that was given. How often something happens is counted with the first part.
+    /// A part that leaves nothing is the whole.
+    pub fn capture_part(&self, id: &str, capture: Capture, until: Instant, now: Instant) -> Step {
+        let Some((part, rest)) = self.split(capture.actual) else {
+            return self.capture(id, capture, now);
+        };
+        let actual = self.spent_with(capture.actual);
+        let next = Self { state: State::Held, actual, until, kept: true, settler: None, ..rest };
+        let mut writes = part.spend(id, capture, now);
+        writes.push(next.replace(id, until));
+        self.step(id, next, writes)
+    }
+
+    /// A part of this amount and the rest, by what each of them sets aside; `None` where nothing
+    /// would be left.
+    fn split(&self, amount: i64) -> Option<(Self, Self)> {
+        let left = self.amount.map(|held| held - amount).filter(|left| *left > 0)?;
+        let share = |charge: &Charge| match charge.unit {
+            Counted::Money => charge.amount.min(amount),
+            Counted::Times => charge.amount,
+        };
+        let charges = |of: &dyn Fn(&Charge) -> i64| -> Vec<Charge> {
+            let charges = self.charges.iter();
+            charges.map(|charge| Charge { amount: of(charge), ..charge.clone() }).collect()
+        };
+        let part = Self { amount: Some(amount), charges: charges(&share), ..self.clone() };
+        let rest = Self {
+            amount: Some(left),
+            capturable: self.capturable.map(|most| most.saturating_sub(amount)),
+            charges: charges(&|charge| charge.amount - share(charge)),
+            ..self.clone()
+        };
+        Some((part, rest))
+    }
+
+    /// The sum of all that was spent, with what is spent now.
+    fn spent_with(&self, now: i64) -> Option<i64> {
+        self.amount.map(|_| self.actual.unwrap_or(0).saturating_add(now))
+    }
+
+    /// Releases all that it sets aside, and counts and posts what was spent.
+    fn spend(&self, id: &str, capture: Capture, now: Instant) -> Vec<Write> {
         let Capture { actual, freezes } = capture;
-        let money = self.amount.map(|_| actual);
-        let next =
-            Self { state: State::Captured, actual: money, ended_at: Some(now), ..self.clone() };
         let freezes = freezes && !self.subject.is_of_organization();
         let narrowest = self.charges.iter().rposition(Charge::can_freeze);
         let ends = self.charges.iter().enumerate().map(|(at, charge)| {
@@ -483,17 +530,17 @@ impl Hold {
         }
         if self.is_spending() {
             writes.extend(self.tally_since(actual));
-            writes.extend(self.record(actual));
+            writes.extend(self.record(actual, now));
             let own = self.charges.iter().filter(|charge| is_own(&charge.meter));
-            writes.extend(own.flat_map(|charge| self.record_own(&charge.meter, actual)));
+            writes.extend(own.flat_map(|charge| self.record_own(&charge.meter, actual, now)));
         }
-        writes.push(next.replace(id, now));
-        self.step(id, next, writes)
+        writes
     }
 
-    /// It did not happen.
+    /// It did not happen; of one that was captured in parts, the rest did not.
     pub fn void(&self, id: &str, now: Instant) -> Step {
-        let next = Self { state: State::Voided, ended_at: Some(now), ..self.clone() };
+        let state = if self.actual.is_some() { State::Captured } else { State::Voided };
+        let next = Self { state, ended_at: Some(now), ..self.clone() };
         let end = |charge: &Charge| charge.end(self.aside(charge.amount), 0, false);
         let mut writes: Vec<Write> = self.charges.iter().map(end).collect();
         if let (Some(pay), Some(amount)) = (&self.pay, self.amount) {
@@ -571,9 +618,10 @@ impl Hold {
         }
     }
 
-    /// Its addition to the record of the quarter of an hour in which it was admitted.
-    fn record(&self, spent: i64) -> [Write; 3] {
-        let quarter = self.quarter();
+    /// Its addition to the record of the quarter of an hour in which it is spent: a cap that comes,
+    /// or comes again, begins with all that was spent in its window, whenever that was admitted.
+    fn record(&self, spent: i64, now: Instant) -> [Write; 3] {
+        let quarter = quarter_of(now);
         let id = format!("{quarter} {} {}", self.action, self.component);
         let key = Key::new(&self.subject.reach(), &spend_space(), id);
         let body = json_text(&Spent {
@@ -592,8 +640,8 @@ impl Hold {
     }
 
     /// Its addition to the record that a scope of its primitive's own has of the same time.
-    fn record_own(&self, meter: &Key, spent: i64) -> [Write; 2] {
-        let id = own_record(meter, self.quarter());
+    fn record_own(&self, meter: &Key, spent: i64, now: Instant) -> [Write; 2] {
+        let id = own_record(meter, quarter_of(now));
         let key = Key::new(&meter.reach, &own_spend_space(), id);
         let user = self.subject.user.clone();
         let draft = Draft { user, body: "{}".to_owned(), ..Draft::default() };
@@ -601,11 +649,11 @@ impl Hold {
             Write::Add { key: key.clone(), field: "spent_micro_usd".to_owned(), amount: spent };
         [Write::Ensure { key, draft }, add]
     }
+}
 
-    /// The quarter of an hour in which it was admitted.
-    fn quarter(&self) -> Instant {
-        Instant(self.at.0 - self.at.0.rem_euclid(RECORD_MS))
-    }
+/// The quarter of an hour of a moment.
+fn quarter_of(at: Instant) -> Instant {
+    Instant(at.0 - at.0.rem_euclid(RECORD_MS))
 }
 
 /// The content of a spend record beside its sums.

@@ -11,6 +11,8 @@ use crate::time::Instant;
 pub enum Wish {
     /// It happened.
     Capture(Capture),
+    /// A part of it happened; a later request settles the rest, until then.
+    Part(Capture, Instant),
     /// It will not happen.
     Cancel,
     /// A later request settles it, until then.
@@ -35,6 +37,7 @@ impl Hold {
         let stands = end.asked && (end.answered || dispatched);
         match wish.filter(|_| stands) {
             Some(Wish::Capture(capture)) => self.capture(id, capture, now),
+            Some(Wish::Part(part, until)) => self.capture_part(id, part, until, now),
             Some(Wish::Keep(until)) if end.answered => self.keep(id, until),
             Some(Wish::Cancel) => self.void(id, now),
             _ if dispatched => self.doubt(id),

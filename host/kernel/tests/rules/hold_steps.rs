@@ -103,6 +103,48 @@ fn a_kept_hold_is_settled_by_one_later_request() {
 }
 
 #[test]
+fn a_part_is_counted_and_the_rest_stays_set_aside_under_the_same_leave() {
+    let part = |hold: &Hold, actual| {
+        let part = hold.admit_capture(actual, Word::Asker).unwrap();
+        hold.capture_part("h", part, NOW.plus_ms(99), NOW)
+    };
+    let counted = |step: &Step| {
+        let tallies = tallies(&step.writes).into_iter().take(3);
+        tallies.map(|(_, _, tally)| (tally.released, tally.spent)).collect::<Vec<_>>()
+    };
+    let hold = Hold { capturable: Some(33), ..paid(30) };
+    let first = part(&hold, 10);
+    assert_eq!(first.guards, [guard(&hold)]);
+    assert_eq!(
+        (first.hold.state, first.hold.kept, first.hold.settler.clone()),
+        (State::Held, true, None)
+    );
+    assert_eq!(
+        (first.hold.amount, first.hold.actual, first.hold.capture_max()),
+        (Some(20), Some(10), 23)
+    );
+    assert_eq!(own(&first).lease, Some((group("o", OPEN), NOW.plus_ms(99))));
+    assert_eq!(counted(&first), [(10, 10), (10, 10), (1, 1)]);
+    assert_eq!(transfers(&first.writes), [(10, Phase::Settle { reserved: 10 })]);
+    let second = part(&first.hold, 5);
+    assert_eq!(counted(&second), [(5, 5), (5, 5), (0, 0)], "how often is counted once");
+    // The last may be more than is left, as far as the leave goes.
+    let last = capture(&second.hold, 18);
+    assert_eq!(counted(&last), [(15, 18), (15, 18), (0, 0)]);
+    assert_eq!(transfers(&last.writes), [(18, Phase::Settle { reserved: 15 })]);
+    assert_eq!((last.hold.state, last.hold.actual), (State::Captured, Some(33)));
+    assert_eq!(second.hold.admit_capture(19, Word::Asker).map(drop).unwrap_err().left, 18);
+    // The rest did not happen: the parts did.
+    let voided = second.hold.void("h", NOW);
+    assert_eq!((voided.hold.state, voided.hold.actual), (State::Captured, Some(15)));
+    assert_eq!(counted(&voided), [(15, 0), (15, 0), (0, 0)]);
+    assert_eq!(transfers(&voided.writes), [(15, Phase::Void)]);
+    for whole in [30, 33] {
+        assert_eq!(part(&hold, whole), capture(&hold, whole), "nothing would be left");
+    }
+}
+
+#[test]
 fn a_capture_counts_money_as_spent_and_times_once() {
     let hold = paid(30);
     let step = capture(&hold, 25);
@@ -156,8 +198,9 @@ fn a_capture_writes_both_accounts_entries_and_the_spend_record() {
 #[test]
 fn a_spend_record_is_of_a_quarter_of_an_hour_an_action_and_a_component() {
     let of = |at| {
-        let hold = Hold { at, ..paid(30) };
-        let record = capture(&hold, 1).writes.into_iter().find_map(|write| match write {
+        let hold = paid(30);
+        let one = hold.admit_capture(1, Word::Asker).unwrap();
+        let record = hold.capture("h", one, at).writes.into_iter().find_map(|write| match write {
             Write::Ensure { key, draft } => Some((key, draft)),
             _ => None,
         });
@@ -414,6 +457,7 @@ fn a_hold_is_over_with_its_request_unless_it_was_kept_or_sent() {
     let capture = held.admit_capture(1, Word::Asker).unwrap();
     let until = NOW.plus_ms(1);
     let (captures, keeps) = (Some(Wish::Capture(capture)), Some(Wish::Keep(until)));
+    let parts = Some(Wish::Part(capture, until));
     let end = |answered, asked| End { answered, asked, reopened: false };
     let (answered, refused, again) = (end(true, true), end(false, true), end(true, false));
     let reopened = |end| End { reopened: true, ..end };
@@ -424,6 +468,9 @@ fn a_hold_is_over_with_its_request_unless_it_was_kept_or_sent() {
         (&held, Some(Wish::Cancel), answered, held.void("h", NOW)),
         (&held, Some(Wish::Cancel), reopened(answered), held.void("h", NOW)),
         (&held, keeps, answered, held.keep("h", until)),
+        (&held, parts, answered, held.capture_part("h", capture, until, NOW)),
+        (&held, parts, refused, held.void("h", NOW)),
+        (&dispatched, parts, refused, dispatched.capture_part("h", capture, until, NOW)),
         (&held, keeps, refused, held.void("h", NOW)),
         (&held, None, answered, held.void("h", NOW)),
         // An effect has left the host, however the request ends.

@@ -2,7 +2,8 @@
 //! version that the owner's kit names.
 //!
 //! A signal of something that is done to a user rather than by it (`lifecycle::is_told`) arrives
-//! whatever its standing and its kit say, and the signal of its end needs no user any more.
+//! whatever its standing and its kit say. The signal of its end needs no user any more, nor does what
+//! a provider says has happened.
 
 use std::sync::Arc;
 
@@ -17,8 +18,9 @@ use charter_kernel::unit::Guard;
 use charter_registry::served::Served;
 use charter_tenancy::directory::{ProjectRecord, UserRecord, profile_revoked};
 use charter_tenancy::place::{self, Party, Unplaced};
+use charter_tenancy::records::erasure::Erasure;
 use charter_tenancy::records::user::User;
-use charter_tenancy::records::{ACTIVE, STATUS};
+use charter_tenancy::records::{ACTIVE, Record as _, STATUS};
 use serde_json::Value;
 
 use super::gate;
@@ -133,7 +135,11 @@ pub(crate) async fn admit(app: &App, work: &Work<'_>) -> Result<Admitted, Refusa
         let party = app.directory.party_of_deleted(principal, owner, test).await;
         return Ok(Admitted::new(party.map_err(word_unplaced)?, told, primitive.active().clone()));
     }
-    let party = app.directory.party(principal, owner).await.map_err(word_unplaced)?;
+    let party = match work.signal {
+        SIGNAL if told => place_told(app, principal, owner).await,
+        _ => app.directory.party(principal, owner).await,
+    };
+    let party = party.map_err(word_unplaced)?;
     let served = match party.project() {
         None => primitive.active().clone(),
         Some(_) => match gate::decide(app, primitive, party.kit().map(AsRef::as_ref)).await {
@@ -142,6 +148,22 @@ pub(crate) async fn admit(app: &App, work: &Work<'_>) -> Result<Admitted, Refusa
         },
     };
     Ok(Admitted::new(party, told, served))
+}
+
+/// Places what a provider says has happened: also of a user who is deleted, for as long as what
+/// comes after its end is looked after.
+pub(crate) async fn place_told(
+    app: &App,
+    principal: Principal,
+    owner: place::Owner<'_>,
+) -> Result<Party, Unplaced> {
+    let placed = app.directory.party(principal.clone(), owner).await;
+    let (Err(gone @ Unplaced::Gone(_)), Some(user)) = (&placed, owner.user) else { return placed };
+    let key = Erasure::of_user(owner.organization, user);
+    let row = app.store.get(&key).await.map_err(|_| Unplaced::Unread)?;
+    let erasure = row.and_then(|row| Erasure::read(&row).ok()).ok_or(*gone)?;
+    let owner = place::Owner { project: &erasure.project, ..owner };
+    app.directory.party_of_deleted(principal, owner, erasure.test).await
 }
 
 /// The refusal of work that was stopped because somebody is revoked: its profile, or by whose

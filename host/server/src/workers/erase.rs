@@ -6,13 +6,15 @@
 //! the rest it waits for the primitives that were told of the end: they may still want to read what
 //! goes. They are told again of a user's end when money of it came free that was set aside, and
 //! each day while one of them has failed and holds money of it; what they have of the user stays
-//! until neither is so. The record of a user stays and is looked at again, less and less often:
-//! what began before the end is written down after it.
+//! until neither is so. As long as a provider may tell a primitive by a hook what has happened on the
+//! user's behalf, the documents of that primitive stay: half a year, or until it closes the hook. The
+//! record of a user stays and is looked at again, less and less often: what began before the end is
+//! written down after it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use charter_engine::hook;
+use charter_engine::hook::{self, HookRecord};
 use charter_engine::job::{JobRecord, jobs, schedules};
 use charter_governance::{approvals, aside, lifecycle};
 use charter_kernel::refusal::Refusal;
@@ -47,6 +49,9 @@ const LOOKED_AFTER_MS: i64 = APPROVALS_KEPT_MS;
 const ASIDE_WAIT_MS_MAX: i64 = 60 * 60 * 1_000;
 /// How long after a primitive has failed it is told again, while accounts of its hold money.
 const FAILED_WAIT_MS: i64 = 24 * 60 * 60 * 1_000;
+/// How long after the end of a user providers may still tell what has happened on its behalf: as
+/// long as card networks let merchants capture, refund and lose disputes.
+const TOLD_MS: i64 = 180 * 24 * 60 * 60 * 1_000;
 /// How long a primitive that was told is waited for. One that was uninstalled meanwhile never ends
 /// its job.
 const WAIT_MS_MAX: i64 = 24 * 60 * 60 * 1_000;
@@ -91,7 +96,7 @@ async fn look(app: &App, erasure: &Erasure, key: &Key, token: &str) -> Result<Le
     let now = app.clock.now();
     let mut batches = 0;
     loop {
-        let keys = keys(app, erasure).await.map_err(unread)?;
+        let keys = keys(app, erasure, now).await.map_err(unread)?;
         if keys.is_empty() {
             break;
         }
@@ -111,8 +116,10 @@ async fn look(app: &App, erasure: &Erasure, key: &Key, token: &str) -> Result<Le
         return Ok(Left::Until(due_at));
     }
     let reach = Reach::from_store(erasure.reach.clone());
+    let listeners = read_listeners(app, erasure, now).await.map_err(unread)?;
+    let mut from = String::new();
     for _ in 0..BATCHES_MAX {
-        let keys = app.store.reach_keys(&reach, BATCH_ROWS).await.map_err(unread)?;
+        let mut keys = app.store.reach_keys(&reach, &from, BATCH_ROWS).await.map_err(unread)?;
         if keys.is_empty() {
             let logs = app.store.forget_logs(&reach, BATCH_ROWS).await?;
             let private = match erasure.user() {
@@ -121,20 +128,82 @@ async fn look(app: &App, erasure: &Erasure, key: &Key, token: &str) -> Result<Le
             };
             return Ok(match logs || private {
                 true => Left::Until(now),
-                false => look_later(erasure, now),
+                false => look_later(erasure, now, !listeners.is_empty()),
             });
         }
-        remove(app, erasure, (key, token), keys).await?;
+        if let Some((at, next)) = find_kept(&keys, &listeners) {
+            keys.truncate(at);
+            from = next;
+        }
+        if !keys.is_empty() {
+            remove(app, erasure, (key, token), keys).await?;
+        }
     }
     Ok(Left::Until(now))
 }
 
 /// The next look at a record of which nothing is left now. A request that began before its user was
 /// deleted, a hold that ends later and a decision that comes later are still written down.
-fn look_later(erasure: &Erasure, now: Instant) -> Left {
+fn look_later(erasure: &Erasure, now: Instant, is_listened: bool) -> Left {
+    let next = now.plus_ms(wait_ms(erasure, now));
     match is_looked_after(erasure, now) {
-        true => Left::Until(now.plus_ms(wait_ms(erasure, now))),
+        true if is_listened => Left::Until(next.min(erasure.since.plus_ms(TOLD_MS))),
+        true => Left::Until(next),
         false => Left::Nothing,
+    }
+}
+
+/// The first of these rows, in order, that a primitive keeps which listens still, and the space
+/// behind all of that primitive's.
+fn find_kept(keys: &[Key], listeners: &BTreeSet<String>) -> Option<(usize, String)> {
+    let listener = |key: &Key| {
+        let (primitive, _) = key.space.as_str().split_once('.')?;
+        // The first text behind all those that begin so.
+        listeners.contains(primitive).then(|| format!("{primitive}/"))
+    };
+    keys.iter().enumerate().find_map(|(at, key)| Some((at, listener(key)?)))
+}
+
+/// The primitives that providers tell still what has happened on behalf of a deleted user: what they
+/// have of it says what that means.
+async fn read_listeners(
+    app: &App,
+    erasure: &Erasure,
+    now: Instant,
+) -> Result<BTreeSet<String>, ReadError> {
+    let Some(user) = erasure.user() else { return Ok(BTreeSet::new()) };
+    let (_, told) = read_hooks(app, erasure, (hook::USER, user), now).await?;
+    Ok(told.into_iter().map(|hook| hook.primitive).collect())
+}
+
+/// The hooks that end with what is removed, and those by which providers tell of a deleted user
+/// still: these end half a year after it.
+async fn read_hooks(
+    app: &App,
+    erasure: &Erasure,
+    (field, id): (&str, &str),
+    now: Instant,
+) -> Result<(Vec<Key>, Vec<HookRecord>), ReadError> {
+    let is_told = |hook: &HookRecord| match erasure.user() {
+        Some(_) => hook.provider().is_some() && now < erasure.since.plus_ms(TOLD_MS),
+        // The end of its user says when.
+        None => hook.provider().is_some() && hook.owner.user.is_some(),
+    };
+    let reach = Reach::organization(&erasure.organization);
+    let mut query = Query::all(&reach, &hook::hooks()).equal(field, id).limit(BATCH_ROWS).relax();
+    let (mut ended, mut told) = (Vec::new(), Vec::new());
+    loop {
+        let page = app.store.find(&query).await?;
+        for (key, row) in page.items {
+            match serde_json::from_str(&row.body).ok().filter(is_told) {
+                Some(hook) => told.push(hook),
+                None => ended.push(key),
+            }
+        }
+        if page.next.is_none() {
+            return Ok((ended, told));
+        }
+        query.after = page.next;
     }
 }
 
@@ -332,7 +401,7 @@ async fn cancel_approval(
 }
 
 /// API keys, webhooks, deliveries, grants, hooks and schedules that end with what is removed.
-async fn keys(app: &App, erasure: &Erasure) -> Result<Vec<Key>, ReadError> {
+async fn keys(app: &App, erasure: &Erasure, now: Instant) -> Result<Vec<Key>, ReadError> {
     let reach = Reach::organization(&erasure.organization);
     let keys = erasure.keys().map(|(field, id)| (ApiKey::space(), field, id));
     let of_user = erasure.user().map(|user| {
@@ -343,17 +412,20 @@ async fn keys(app: &App, erasure: &Erasure) -> Result<Vec<Key>, ReadError> {
         ]
     });
     let mut found = Vec::new();
-    let hooks = erasure
-        .user()
-        .map(|id| (hook::hooks(), hook::USER, id))
-        .or_else(|| erasure.project().map(|id| (hook::hooks(), hook::PROJECT, id)));
-    for (space, field, value) in keys.into_iter().chain(of_user.into_iter().flatten()).chain(hooks)
-    {
+    for (space, field, value) in keys.into_iter().chain(of_user.into_iter().flatten()) {
         let query = Query::all(&reach, &space).equal(field, value).limit(BATCH_ROWS).relax();
         found.extend(app.store.find(&query).await?.items.into_iter().map(|(key, _)| key));
         if found.len() >= BATCH_ROWS as usize {
             break;
         }
+    }
+    let of_user = erasure.user().map(|id| (hook::USER, id));
+    if let Some(of) = of_user.or(erasure.project().map(|id| (hook::PROJECT, id)))
+        && found.len() < BATCH_ROWS as usize
+    {
+        let (mut ended, _) = read_hooks(app, erasure, of, now).await?;
+        ended.truncate(BATCH_ROWS as usize);
+        found.extend(ended);
     }
     if erasure.user().is_some() && found.len() < BATCH_ROWS as usize {
         // Each occurrence would be refused, for as long as the other rows wait.

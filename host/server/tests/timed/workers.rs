@@ -67,7 +67,7 @@ impl Bed {
     }
 
     async fn held(&self, reach: &Reach) -> usize {
-        self.store.reach_keys(reach, 1_000).await.expect("the store answers").len()
+        self.store.reach_keys(reach, "", 1_000).await.expect("the store answers").len()
     }
 
     async fn events(&self) -> usize {
@@ -385,7 +385,7 @@ async fn what_a_schedule_missed_is_enqueued_once_and_the_next_occurrence_again()
     };
     bed.commit(vec![Write::Insert { key: key.clone(), draft }]).await;
     let enqueued = async || {
-        let keys = bed.store.reach_keys(&reach, 1_000).await.expect("the store answers");
+        let keys = bed.store.reach_keys(&reach, "", 1_000).await.expect("the store answers");
         keys.into_iter().filter(|key| key.space == jobs()).count()
     };
     let next = async || {

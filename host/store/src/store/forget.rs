@@ -17,13 +17,18 @@ use crate::sql::{Query, Row, query};
 impl Store {
     /// Keys of rows within a reach, whatever their space, but for the books. Not validated, and not
     /// for requests.
-    pub async fn reach_keys(&self, reach: &Reach, limit: u32) -> Result<Vec<Key>, ReadError> {
+    pub async fn reach_keys(
+        &self,
+        reach: &Reach,
+        from: &str,
+        limit: u32,
+    ) -> Result<Vec<Key>, ReadError> {
         let sql = self.inner.database.dialect.sql(
             "SELECT space, id FROM documents WHERE reach = $1 AND space <> $3 AND space <> $4 AND space <> $5 AND space <> $6 \
-             AND space <> $7 ORDER BY space, id LIMIT $2 + 0",
+             AND space <> $7 AND space >= $8 ORDER BY space, id LIMIT $2 + 0",
         );
         let query = query(sql).bind(reach.as_str()).bind(i64::from(limit.min(PAGE_ROWS_MAX)));
-        let query = BOOKS.iter().fold(query, |query, space| query.bind(*space));
+        let query = BOOKS.iter().fold(query, |query, space| query.bind(*space)).bind(from);
         let rows = reading(query.fetch_all(self.readers())).await?;
         let key = |row: &Row| -> sqlx::Result<Key> {
             Ok(Key {

@@ -204,12 +204,12 @@ async fn what_a_reach_held_goes_with_it_and_nothing_else(bed: Bed) {
             bed.store.commit(unit(vec![append.clone(), append])).await.unwrap();
         }
     }
-    let keys = bed.store.reach_keys(&gone, 2).await.unwrap();
+    let keys = bed.store.reach_keys(&gone, "", 2).await.unwrap();
     assert_eq!(keys.len(), 2, "in steps");
-    let keys = bed.store.reach_keys(&gone, 10).await.unwrap();
+    let keys = bed.store.reach_keys(&gone, "", 10).await.unwrap();
     let removals = keys.into_iter().map(|key| Write::Remove { key, expected: None }).collect();
     bed.store.commit(unit(removals)).await.unwrap();
-    assert!(bed.store.reach_keys(&gone, 10).await.unwrap().is_empty());
+    assert!(bed.store.reach_keys(&gone, "", 10).await.unwrap().is_empty());
     let mut steps = 0;
     while bed.store.forget_logs(&gone, 4).await.unwrap() {
         steps += 1;
@@ -220,7 +220,7 @@ async fn what_a_reach_held_goes_with_it_and_nothing_else(bed: Bed) {
         assert_eq!(bed.store.log_head(&log(&gone)).await.unwrap().head, 0);
         assert_eq!(bed.store.log_read(&log(&stays), 0, 10).await.unwrap().entries.len(), 2);
     }
-    assert_eq!(bed.store.reach_keys(&stays, 10).await.unwrap().len(), 3);
+    assert_eq!(bed.store.reach_keys(&stays, "", 10).await.unwrap().len(), 3);
     assert!(bed.store.get(&account).await.unwrap().is_some());
     assert_eq!(bed.store.log_read(&entries, 0, 10).await.unwrap().entries.len(), 1);
 }

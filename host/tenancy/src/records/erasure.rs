@@ -51,6 +51,11 @@ impl Erasure {
         Self { organization: key.organization.to_string(), reach, since, ..Self::default() }
     }
 
+    /// The address of that of a user.
+    pub fn of_user(organization: &str, user: &str) -> Key {
+        Key::new(&Reach::organization(organization), &Self::space(), Reach::user(user).as_str())
+    }
+
     /// The indexed field, and its value, of the keys that end with it.
     pub fn keys(&self) -> Option<(&'static str, &str)> {
         let (kind, id) = self.reach.split_once('/')?;

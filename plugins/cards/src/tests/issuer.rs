@@ -187,7 +187,15 @@ fn a_payment_in_parts_counts_each_part_and_one_beyond_everything_freezes() {
         bench.ask("iauth_2", 401, "usd").is_err(),
         "the rest stays set aside for the next part"
     );
+    let shown = |card: &str| {
+        let listed = bench.host.get(&format!("/cards/{card}/authorizations")).unwrap().body;
+        let listed = listed["authorizations"].as_array().unwrap().clone();
+        assert_eq!(listed.len(), 1);
+        (listed[0]["status"].clone(), listed[0]["captured_cents"].clone())
+    };
+    assert_eq!(shown(&card), (json!("authorized"), json!(300)));
     bench.paid("ipi_2", Some("iauth_1"), -300);
+    assert_eq!(shown(&card), (json!("captured"), json!(600)));
     assert_eq!(bench.card(&card)["balance_cents"], 400);
     bench.paid("ipi_3", None, -500);
     assert_eq!(
@@ -213,21 +221,51 @@ fn a_payment_that_nobody_asked_about_counts_beyond_a_full_budget_and_stops_what_
 }
 
 #[test]
-fn the_rest_of_a_payment_is_given_up_only_where_a_rule_says_so() {
+fn the_rest_of_a_payment_stays_set_aside_whatever_the_rules_say_by_then() {
     let bench = Bench::new();
     let card = bench.carded();
     bench.ask("iauth_1", 600, "usd").unwrap();
-    bench.host.deny("cards.authorize", Failure::new("overloaded", "later"));
-    let part =
-        json!({ "id": "ipi_1", "amount": -300, "currency": "usd", "authorization": "iauth_1" });
-    assert!(
-        bench.told("issuing_transaction.created", part.clone()).is_err(),
-        "told again, and nothing is posted until then"
-    );
-    assert_eq!(bench.card(&card)["balance_cents"], 400);
+    bench.ask("iauth_1", 100, "usd").unwrap();
     bench.host.deny("cards.authorize", Failure::forbidden("the policy says no"));
-    bench.tell("issuing_transaction.created", part);
-    assert_eq!(bench.card(&card)["balance_cents"], 700);
+    bench.paid("ipi_1", Some("iauth_1"), -300);
+    assert_eq!(bench.card(&card)["balance_cents"], 300);
+    bench.paid("ipi_2", Some("iauth_1"), -350);
+    assert_eq!(bench.card(&card)["balance_cents"], 300);
+    bench.tell(
+        "issuing_authorization.updated",
+        json!({ "id": "iauth_1", "approved": true, "status": "closed", "transactions": [{ "id": "ipi_2" }] }),
+    );
+    assert_eq!(bench.card(&card)["balance_cents"], 350, "the rest is given back");
+}
+
+#[test]
+fn what_was_never_asked_is_heard_again_while_nobody_knows_whether_leave_is_refused() {
+    let bench = Bench::new();
+    let card = bench.carded();
+    bench.host.deny("cards.authorize", Failure::new("overloaded", "later"));
+    let paid = json!({ "id": "ipi_1", "amount": -300, "currency": "usd" });
+    assert!(bench.told("issuing_transaction.created", paid).is_err());
+    assert_eq!(bench.card(&card)["balance_cents"], 1_000);
+}
+
+#[test]
+fn what_comes_back_to_a_canceled_card_pays_what_it_owes_and_the_rest_is_credit() {
+    let bench = Bench::new();
+    let card = bench.carded();
+    bench.ask("iauth_1", 600, "usd").unwrap();
+    bench.host.signal("deleted", json!({})).unwrap();
+    assert_eq!(bench.card(&card)["balance_cents"], 0, "what was approved stays set aside");
+    // A part of it is paid, more than was asked, and something that was never asked.
+    bench.paid("ipi_1", Some("iauth_1"), -200);
+    bench.paid("ipi_2", Some("iauth_1"), -450);
+    bench.paid("ipi_3", None, -35);
+    assert_eq!(bench.card(&card)["balance_cents"], -85);
+    let credit = || bench.host.posted_balance("", "credit") / (DOLLAR / 100);
+    assert_eq!(credit(), 10_000 - 600);
+    bench.paid("ipi_4", None, 60);
+    assert_eq!((bench.card(&card)["balance_cents"].clone(), credit()), (json!(-25), 9_400));
+    bench.paid("ipi_5", None, 100);
+    assert_eq!((bench.card(&card)["balance_cents"].clone(), credit()), (json!(0), 9_475));
 }
 
 #[test]

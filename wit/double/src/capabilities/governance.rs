@@ -10,8 +10,8 @@ use charter_kernel::apply::rule;
 use charter_kernel::governance::calendar::Calendar;
 use charter_kernel::governance::gauge::{Cap, Gauge, Look};
 use charter_kernel::governance::hold::{
-    self, Counted, Hold, OverCapture, Pay, Settler, State as Stand, Subject, Word, meters_space,
-    own_record_at, own_spend_space, spend_space,
+    self, Capture, Counted, Hold, OverCapture, Pay, Settler, State as Stand, Subject, Word,
+    meters_space, own_record_at, own_spend_space, spend_space,
 };
 use charter_kernel::governance::leave::{self, Grounds, Person, Terms};
 use charter_kernel::governance::meter::Meter;
@@ -290,6 +290,17 @@ impl Work {
         record.ok_or_else(|| Failure::undeclared("this permit is settled already"))
     }
 
+    /// The amount of a hold that is to be captured, within what bounds it.
+    fn admit_capture(&mut self, id: &str, actual: i64) -> Result<Capture, Failure> {
+        if !(0..=AMOUNT_MAX).contains(&actual) {
+            let told = format!("an amount is 0 to {AMOUNT_MAX} micro-US-dollars");
+            return Err(Failure::invalid("actual", told));
+        }
+        let word = self.call.word;
+        let capture = self.permit(id)?.hold.admit_capture(actual, word);
+        capture.map_err(|over| over_held(actual, over))
+    }
+
     fn wish(&mut self, id: &str, wish: Wish) -> Result<(), Failure> {
         let record = self.permit(id)?;
         if record.wish.is_some() {
@@ -372,6 +383,11 @@ fn over_held(actual: i64, over: OverCapture) -> Failure {
     }
 }
 
+/// The end of a hold that is to outlive its request.
+fn latest(world: &World, until: i64) -> Instant {
+    Instant(until).min(world.now.plus_ms(KEEP_MAX_MS))
+}
+
 fn calendar(period: Period, zone: &str) -> Result<Calendar, Failure> {
     Calendar::new(period, zone).map_err(|fault| Failure::new("internal_error", fault.to_string()))
 }
@@ -401,13 +417,15 @@ impl Governance for Double {
 
     fn capture(&self, permit: &str, actual: i64) -> Answer<()> {
         self.changing("governance", |_, work| {
-            if !(0..=AMOUNT_MAX).contains(&actual) {
-                let told = format!("an amount is 0 to {AMOUNT_MAX} micro-US-dollars");
-                return Err(Failure::invalid("actual", told));
-            }
-            let word = work.call.word;
-            let capture = work.permit(permit)?.hold.admit_capture(actual, word);
-            work.wish(permit, Wish::Capture(capture.map_err(|over| over_held(actual, over))?))
+            let capture = work.admit_capture(permit, actual)?;
+            work.wish(permit, Wish::Capture(capture))
+        })
+    }
+
+    fn capture_part(&self, permit: &str, actual: i64, until: i64) -> Answer<()> {
+        self.changing("governance", |world, work| {
+            let part = work.admit_capture(permit, actual)?;
+            work.wish(permit, Wish::Part(part, latest(world, until)))
         })
     }
 
@@ -417,8 +435,7 @@ impl Governance for Double {
 
     fn keep(&self, permit: &str, until: i64) -> Answer<()> {
         self.changing("governance", |world, work| {
-            let until = Instant(until).min(world.now.plus_ms(KEEP_MAX_MS));
-            work.wish(permit, Wish::Keep(until))
+            work.wish(permit, Wish::Keep(latest(world, until)))
         })
     }
 
