@@ -29,6 +29,7 @@ on_both!(
     a_cap_that_comes_finds_what_was_spent_in_its_window,
     a_cap_that_goes_and_comes_again_has_forgotten_nothing,
     a_hold_from_before_a_first_budget_counts_in_it,
+    a_hold_of_an_earlier_window_counts_in_a_cap_that_has_come_or_changed_since,
     spending_is_summed_up_however_many_records_there_are,
     a_scope_that_a_provider_overspent_admits_nothing_until_it_is_thawed,
     a_project_that_a_provider_overspent_is_thawed_too,
@@ -264,6 +265,23 @@ async fn a_hold_from_before_a_first_budget_counts_in_it(bed: Bed) {
     bed.grant(leave(2 * CENT)).await;
     let counted = bed.meter("organization", &organization_reach()).await.now();
     assert_eq!((counted.spent, counted.reserved), (6 * CENT, 4 * CENT));
+}
+
+async fn a_hold_of_an_earlier_window_counts_in_a_cap_that_has_come_or_changed_since(bed: Bed) {
+    let first = bed.grant(leave(3 * CENT)).await;
+    let second = bed.grant(leave(2 * CENT)).await;
+    bed.clock.forward_ms(DAY_MS);
+    bed.set_organization(budget(10)).await;
+    // Captured before the cap is used: its sum is not made yet.
+    bed.capture(&first.id, 3 * CENT).await;
+    let told = bed.refuse_with(leave(7 * CENT + 1)).await;
+    assert_eq!(told["spent_micro_usd"], 3 * CENT);
+    let third = bed.grant(leave(CENT)).await;
+    bed.set_organization(json!({ "budget": { "cap_cents": 10, "period": "month" } })).await;
+    bed.capture(&second.id, 2 * CENT).await;
+    bed.capture(&third.id, CENT).await;
+    assert_eq!(bed.refuse_with(leave(4 * CENT + 1)).await["spent_micro_usd"], 6 * CENT);
+    bed.grant(leave(4 * CENT)).await;
 }
 
 async fn spending_is_summed_up_however_many_records_there_are(bed: Bed) {

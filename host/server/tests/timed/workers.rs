@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use charter_engine::job::{ScheduleRecord, jobs, schedules};
+use charter_engine::hook::{HookRecord, Scheme};
+use charter_engine::job::{Owner, ScheduleRecord, jobs, schedules};
 use charter_governance::lifecycle;
 use charter_kernel::governance::hold::{self, CREDIT, accounts_space};
 use charter_kernel::lease;
@@ -158,6 +159,55 @@ async fn what_a_deleted_user_owned_goes_once_those_who_were_told_are_done() {
     assert!(bed.is_there(&erasure).await, "it is looked after");
     bed.timed.pass(401 * 86_400_000);
     until(&bed, "the erasure ends", async || !bed.is_there(&erasure).await).await;
+    bed.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_primitive_has_of_a_deleted_user_stays_while_a_provider_may_tell_it_more() {
+    let bed = Bed::new().await;
+    let gone = Reach::user("gone");
+    let row = |primitive: &str, n: u32| {
+        Key::new(&gone, &Space::of(primitive, "books"), format!("book-{n:04}"))
+    };
+    // More than one batch on each side of those that stay.
+    for primitive in ["desk", "shelf", "shelf-two"] {
+        bed.commit((0..250).map(|n| put(row(primitive, n), "{}")).collect()).await;
+    }
+    let hook = |id: &str, primitive: &str, scheme: &str| {
+        let owner = Owner {
+            organization: ORGANIZATION.into(),
+            project: "p".into(),
+            user: Some("gone".into()),
+            root: None,
+        };
+        let document = (gone.as_str().to_owned(), "book-0000".to_owned());
+        let hook = HookRecord {
+            id: id.into(),
+            owner,
+            primitive: primitive.into(),
+            collection: "books".into(),
+            document,
+            scheme: Scheme::parse(scheme).expect("a scheme"),
+            secret: None,
+            reference: None,
+            opened_at: Instant(0),
+        };
+        let draft = hook.draft().expect("text");
+        (hook.key(), Write::Insert { key: hook.key(), draft })
+    };
+    let (told, told_row) = hook("told", "shelf", "binding:shelf.press");
+    let (plain, plain_row) = hook("plain", "shelf-two", "none");
+    bed.commit(vec![told_row, plain_row]).await;
+    let erasure = bed.erase(&gone, &[]).await;
+    // The end of its project ends nothing that a provider tells of its user.
+    let project = bed.erase(&Reach::project("p"), &[]).await;
+    until(&bed, "the project's is over", async || !bed.is_there(&project).await).await;
+    until(&bed, "the others' rows go", async || bed.held(&gone).await == 250).await;
+    assert!(bed.is_there(&row("shelf", 249)).await);
+    assert_eq!((bed.is_there(&told).await, bed.is_there(&plain).await), (true, false));
+    bed.timed.pass(180 * 24 * HOUR_MS);
+    until(&bed, "all of it goes", async || bed.held(&gone).await == 0).await;
+    assert!(!bed.is_there(&told).await && bed.is_there(&erasure).await);
     bed.end().await;
 }
 
