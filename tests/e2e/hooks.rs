@@ -26,12 +26,6 @@ fn tenant_with_script(world: &World) -> Tenant {
     world.register()
 }
 
-/// Opens so many hooks of a note that is there, in one request.
-fn open_many(client: &Client, slug: &str, count: usize) -> Answer {
-    let step = json!({ "hook": "none", "slug": slug });
-    play(client, Value::Array(vec![step; count]))
-}
-
 /// Opens a hook of a note, which is made for it.
 #[track_caller]
 pub fn open(client: &Client, slug: &str, scheme: &str) -> Hook {
@@ -255,28 +249,6 @@ on_both! {
         until("it is told", || signals(&client, &hook).len() == 1);
         call(&outside, &hook, "msg_2", now, "two").expect(200);
         until("and nothing twice", || signals(&client, &hook) == ["msg_1 one", "msg_2 two"]);
-    }
-
-    fn an_organization_has_a_thousand_hooks_and_no_more(world: Builder::new().bare()) {
-        let (tenant, other) = (tenant_with_script(world), world.register());
-        sights(&play(&tenant.client, json!([{ "note": "note", "slug": "many", "count": 0 }])));
-        let mut last = String::new();
-        for count in [250, 250, 250, 249] {
-            last = sights(&open_many(&tenant.client, "many", count)).pop().unwrap()["id"].as_str().unwrap().to_owned();
-        }
-        // Hooks count while their request opens them; a refused request leaves none behind.
-        let refused = open_many(&tenant.client, "many", 2).expect_error(409, "state_conflict");
-        assert!(refused["message"].as_str().unwrap().contains("at most 1000 hooks"), "{refused}");
-        sights(&open_many(&tenant.client, "many", 1));
-        open_many(&tenant.client, "many", 1).expect_error(409, "state_conflict");
-        // A user's are the organization's too, and another organization has its own.
-        let below = tenant.client.with("X-Service-User-Id", &tenant.user("below"));
-        sights(&play(&below, json!([{ "note": "note", "slug": "below", "count": 0 }])));
-        open_many(&below, "below", 1).expect_error(409, "state_conflict");
-        open(&other.client, "theirs", "none");
-        // One that is closed makes room, in the same request already.
-        sights(&play(&tenant.client, json!([{ "unhook": last }, { "hook": "none", "slug": "many" }])));
-        open_many(&tenant.client, "many", 1).expect_error(409, "state_conflict");
     }
 }
 

@@ -385,6 +385,7 @@ on_both! {
             let groups = report["spend"].as_array().unwrap().clone();
             groups.iter().find(|group| group["key"] == "cards.authorize").map_or(0, |group| group["spent_micro_usd"].as_i64().unwrap() / 10_000)
         };
+        assert!(!card.ask(world, "iauth_3", 1), "nothing new is admitted");
         card.tell_move(world, "ipi_2", Some("iauth_2"), -400);
         until("it is counted", || spent() == 400);
         card.tell_authorization(world, "updated", "iauth_2", true, "closed");

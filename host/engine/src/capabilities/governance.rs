@@ -6,9 +6,7 @@
 
 use std::sync::Arc;
 
-use charter_kernel::governance::hold::{
-    self, Capture, Hold, OverCapture, Settler, State as Stand, Word,
-};
+use charter_kernel::governance::hold::{self, Capture, Hold, OverCapture, Settler, State as Stand};
 use charter_kernel::governance::proposal::{self, Proposed as Worded};
 use charter_kernel::kit::Period;
 use charter_kernel::money::AMOUNT_MAX;
@@ -344,8 +342,7 @@ impl Host for State {
         let proposal = Proposal { reported: true, capturable: 0, ..proposal };
         let id = work.leave(proposal, guards).await?;
         let permit = work.permit(&id)?;
-        let capture = permit.hold.admit_capture(amount, Word::Provider);
-        permit.wish = Some(Wish::Capture(capture.map_err(|over| over_held(amount, over))?));
+        permit.wish = Some(Wish::Capture(permit.hold.capture_told(amount)));
         Ok(())
     }
 
@@ -449,18 +446,6 @@ fn check_scope(param: &str, scope: &str, id: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-/// More was to be captured than the hold bounds. The hold stays as it is.
-fn over_held(actual: i64, over: OverCapture) -> Refusal {
-    Refusal {
-        reason: Some("over_held".into()),
-        hint: Some("Capture what is left of it at most, and ask for leave for the rest.".into()),
-        details: Some(
-            json!({ "left_micro_usd": over.left, "amount_micro_usd": actual }).to_string(),
-        ),
-        ..failure("state_conflict", "more was to be captured than was held")
-    }
-}
-
 impl HostPermit for State {
     async fn id(&mut self, permit: Resource<Permit>) -> String {
         self.table.get(&permit).map(|permit| permit.id.clone()).unwrap_or_default()
@@ -526,7 +511,7 @@ impl State {
         let work = self.mutation()?;
         let word = work.call.word();
         let capture = work.permit(&id)?.hold.admit_capture(actual, word);
-        Ok(capture.map_err(|over| over_held(actual, over))?)
+        Ok(capture.map_err(OverCapture::to_failure)?)
     }
 
     /// The end of a hold that is to outlive its request.

@@ -91,12 +91,18 @@ async fn no_more_is_captured_than_the_action_bounds(bed: Bed) {
     bed.set_organization(budget(10)).await;
     let granted = bed.grant(leave(CENT)).await;
     let held = bed.hold(&granted.id).await;
-    assert_eq!(held.admit_capture(CENT + 1, Word::Asker), Err(OverCapture { left: CENT }));
+    assert_eq!(
+        held.admit_capture(CENT + 1, Word::Asker),
+        Err(OverCapture { actual: CENT + 1, left: CENT })
+    );
     // Tokens that were estimated may be twice as many.
     let estimated = Proposal { capturable: 2 * CENT, ..proposal(Some(CENT)) };
     let granted = bed.grant(crate::words::leave_for(estimated)).await;
     let held = bed.hold(&granted.id).await;
-    assert_eq!(held.admit_capture(2 * CENT + 1, Word::Asker), Err(OverCapture { left: 2 * CENT }));
+    assert_eq!(
+        held.admit_capture(2 * CENT + 1, Word::Asker),
+        Err(OverCapture { actual: 2 * CENT + 1, left: 2 * CENT })
+    );
     bed.capture(&granted.id, 2 * CENT).await;
     assert_eq!(standing(&bed).await, (2 * CENT, CENT), "what was spent was spent");
     bed.grant(leave(7 * CENT)).await;

@@ -6,12 +6,14 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 
 use super::policy::Decision;
 use crate::json_text;
 use crate::lease;
 use crate::ledger::Phase;
 use crate::meter::{Admission, Slot, Tally};
+use crate::refusal::Failure;
 use crate::time::Instant;
 use crate::unit::{Draft, Guard, Key, LogKey, Reach, Space, Write};
 
@@ -220,8 +222,26 @@ pub struct Capture {
 /// More was to be captured than a hold bounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OverCapture {
+    /// The amount that was to be captured.
+    pub actual: i64,
     /// The most that may be captured of it, in micro-US-dollars.
     pub left: i64,
+}
+
+impl OverCapture {
+    /// The failure of the primitive that asked for it.
+    pub fn to_failure(self) -> Failure {
+        let Self { actual, left } = self;
+        let details = json!({ "left_micro_usd": left, "amount_micro_usd": actual }).to_string();
+        Failure {
+            reason: Some("over_held".into()),
+            hint: Some(
+                "Capture what is left of it at most, and ask for leave for the rest.".into(),
+            ),
+            details: Some(details),
+            ..Failure::new("state_conflict", "more was to be captured than was held")
+        }
+    }
 }
 
 /// A step of a hold, for a unit: committed whole or not at all.
@@ -450,11 +470,17 @@ impl Hold {
     /// # Errors
     /// [`OverCapture`] for anybody else's word beyond the bound: the hold stays as it is.
     pub fn admit_capture(&self, actual: i64, word: Word) -> Result<Capture, OverCapture> {
-        let bound = self.capture_max();
-        match word {
-            Word::Asker if actual > bound => Err(OverCapture { left: bound }),
-            _ => Ok(Capture { actual, freezes: actual > bound }),
+        match (word, self.capture_told(actual)) {
+            (Word::Asker, Capture { freezes: true, .. }) => {
+                Err(OverCapture { actual, left: self.capture_max() })
+            }
+            (_, capture) => Ok(capture),
         }
+    }
+
+    /// The same for what a provider has signed: it has happened, and nothing bounds it.
+    pub fn capture_told(&self, actual: i64) -> Capture {
+        Capture { actual, freezes: actual > self.capture_max() }
     }
 
     /// It happened, and this is what was spent.
@@ -468,8 +494,11 @@ impl Hold {
 
     /// A part of it happened, and this is what was spent on it: the rest stays set aside until then,
     /// under the leave that was given. How often something happens is counted with the first part.
-    /// A part that leaves nothing is the whole.
+    /// A part that leaves nothing is the whole, and one of nothing leaves all of it.
     pub fn capture_part(&self, id: &str, capture: Capture, until: Instant, now: Instant) -> Step {
+        if capture.actual == 0 {
+            return self.keep(id, until);
+        }
         let Some((part, rest)) = self.split(capture.actual) else {
             return self.capture(id, capture, now);
         };

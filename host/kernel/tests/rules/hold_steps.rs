@@ -139,6 +139,7 @@ fn a_part_is_counted_and_the_rest_stays_set_aside_under_the_same_leave() {
     assert_eq!((voided.hold.state, voided.hold.actual), (State::Captured, Some(15)));
     assert_eq!(counted(&voided), [(15, 0), (15, 0), (0, 0)]);
     assert_eq!(transfers(&voided.writes), [(15, Phase::Void)]);
+    assert_eq!(part(&hold, 0), hold.keep("h", NOW.plus_ms(99)), "nothing happened yet");
     for whole in [30, 33] {
         assert_eq!(part(&hold, whole), capture(&hold, whole), "nothing would be left");
     }

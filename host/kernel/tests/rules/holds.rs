@@ -145,7 +145,7 @@ proptest! {
         let asked = hold.admit_capture(actual, Word::Asker);
         prop_assert_eq!(asked.is_ok(), actual <= bound);
         if let Err(over) = asked {
-            prop_assert_eq!(over, OverCapture { left: bound });
+            prop_assert_eq!(over, OverCapture { actual, left: bound });
         }
         let told = hold.admit_capture(actual, Word::Provider).unwrap();
         prop_assert_eq!(hold.capture("h", told, NOW).hold.actual, Some(actual));

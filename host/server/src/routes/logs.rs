@@ -61,6 +61,33 @@ pub struct LogQuery {
     until: Optional<Moment>,
 }
 
+/// The texts that a row must contain to have what is asked for, in its open part and in its private
+/// one. They are looked for first: a row that lacks one is passed over unread.
+struct Marks {
+    body: Vec<String>,
+    private: Vec<String>,
+}
+
+impl Marks {
+    fn of(asked: &LogQuery, project: Option<&str>) -> Self {
+        let LogQuery { action, entity_type, decision, request_id, user_id, .. } = asked;
+        let asked_of = [action, entity_type, decision, request_id, user_id];
+        let body = asked_of.into_iter().filter_map(|wanted| wanted.0.as_deref()).chain(project);
+        // As rows have them, escapes included.
+        let mark = |text: &str| Value::from(text).to_string();
+        Self {
+            body: body.map(mark).collect(),
+            private: asked.entity_id.0.as_deref().map(mark).into_iter().collect(),
+        }
+    }
+
+    fn are_in(&self, row: &SequencedFact) -> bool {
+        let private = row.fact.private.as_deref().unwrap_or_default();
+        self.body.iter().all(|mark| row.fact.body.contains(mark))
+            && self.private.iter().all(|mark| private.contains(mark))
+    }
+}
+
 impl LogQuery {
     fn admits(&self, row: &LogRow) -> bool {
         let same = |wanted: &Optional<String>, member: &Value| {
@@ -186,6 +213,7 @@ pub async fn list_logs(
     let fits = |row: &LogRow| {
         pinned.is_none_or(|own| row.project_id.as_str() == Some(own)) && asked.admits(row)
     };
+    let marks = Marks::of(&asked, pinned);
     let mut before: Option<u64> =
         request.page.position.as_deref().and_then(|position| position.parse().ok());
     let (mut items, mut looked, mut more) = (Vec::new(), 0, true);
@@ -202,9 +230,8 @@ pub async fn list_logs(
                 more = false;
                 break;
             }
-            let shown = LogRow::of(&row);
-            if until.is_none_or(|until| row.fact.at <= until) && fits(&shown) {
-                items.push(shown);
+            if until.is_none_or(|until| row.fact.at <= until) && marks.are_in(&row) {
+                items.extend(Some(LogRow::of(&row)).filter(fits));
             }
             if items.len() == request.page.limit as usize {
                 more = row.sequence > 1;

@@ -10,8 +10,8 @@ use charter_kernel::apply::rule;
 use charter_kernel::governance::calendar::Calendar;
 use charter_kernel::governance::gauge::{Cap, Gauge, Look};
 use charter_kernel::governance::hold::{
-    self, Capture, Counted, Hold, OverCapture, Pay, Settler, State as Stand, Subject, Word,
-    meters_space, own_record_at, own_spend_space, spend_space,
+    self, Capture, Counted, Hold, OverCapture, Pay, Settler, State as Stand, Subject, meters_space,
+    own_record_at, own_spend_space, spend_space,
 };
 use charter_kernel::governance::leave::{self, Grounds, Person, Terms};
 use charter_kernel::governance::meter::Meter;
@@ -258,8 +258,7 @@ impl Work {
     fn report(&mut self, world: &mut World, asked: &Proposal) -> Result<(), Failure> {
         let amount = proposal::reported_amount(asked.amount, self.call.word)?;
         let id = self.authorize(world, asked, true)?;
-        let capture = self.permit(&id)?.hold.admit_capture(amount, Word::Provider);
-        let capture = capture.map_err(|over| over_held(amount, over))?;
+        let capture = self.permit(&id)?.hold.capture_told(amount);
         self.wish(&id, Wish::Capture(capture))
     }
 
@@ -298,7 +297,7 @@ impl Work {
         }
         let word = self.call.word;
         let capture = self.permit(id)?.hold.admit_capture(actual, word);
-        capture.map_err(|over| over_held(actual, over))
+        capture.map_err(OverCapture::to_failure)
     }
 
     fn wish(&mut self, id: &str, wish: Wish) -> Result<(), Failure> {
@@ -371,15 +370,6 @@ impl Work {
         self.story.is_dispatched = true;
         self.permit(id)?.hold = step.hold;
         Ok(())
-    }
-}
-
-fn over_held(actual: i64, over: OverCapture) -> Failure {
-    let details = json!({ "left_micro_usd": over.left, "amount_micro_usd": actual });
-    Failure {
-        reason: Some("over_held".into()),
-        details: Some(details.to_string()),
-        ..Failure::new("state_conflict", "more was to be captured than was held")
     }
 }
 
