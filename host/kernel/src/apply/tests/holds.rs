@@ -187,14 +187,18 @@ fn a_hold_bounds_what_its_own_primitive_captures() {
     // One of an earlier build says nothing of its own: what it holds bounds it.
     for hold in [held(None), held(Some(30))] {
         assert_eq!(asked(&hold, 30), Ok(()));
-        assert_eq!(asked(&hold, 31), Err(OverCapture { left: 30 }));
+        assert_eq!(asked(&hold, 31), Err(OverCapture { actual: 31, left: 30 }));
     }
     assert_eq!(asked(&held(Some(45)), 45), Ok(()), "what was estimated may overrun");
-    assert_eq!(asked(&held(Some(45)), 46), Err(OverCapture { left: 45 }));
+    assert_eq!(asked(&held(Some(45)), 46), Err(OverCapture { actual: 46, left: 45 }));
     let free = Hold { amount: None, charges: Vec::new(), ..held(None) };
-    assert_eq!(asked(&free, 1), Err(OverCapture { left: 0 }));
+    assert_eq!(asked(&free, 1), Err(OverCapture { actual: 1, left: 0 }));
     let counted = Hold { amount: None, ..held(None) };
-    assert_eq!(asked(&counted, 31), Err(OverCapture { left: 30 }), "what limits count is bounded");
+    assert_eq!(
+        asked(&counted, 31),
+        Err(OverCapture { actual: 31, left: 30 }),
+        "what limits count is bounded"
+    );
 }
 
 /// A cap that begins: what was spent before it is not counted yet.
