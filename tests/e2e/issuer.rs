@@ -140,10 +140,23 @@ impl Carded {
         approved: bool,
         status: &str,
     ) {
+        self.tell_end(world, (kind, authorization), (approved, status), &[]);
+    }
+
+    /// The same, with the payments that it names.
+    #[track_caller]
+    fn tell_end(
+        &self,
+        world: &World,
+        (kind, authorization): (&str, &str),
+        (approved, status): (bool, &str),
+        paid: &[&str],
+    ) {
+        let paid: Vec<_> = paid.iter().map(|id| json!({ "id": id })).collect();
         let event = json!({
             "id": format!("evt_{kind}_{authorization}"), "type": format!("issuing_authorization.{kind}"),
             "data": { "object": {
-                "id": authorization, "approved": approved, "status": status, "transactions": [],
+                "id": authorization, "approved": approved, "status": status, "transactions": paid,
                 "card": { "id": self.reference, "metadata": { "charter_hook": self.hook } },
             } },
         });
@@ -253,6 +266,24 @@ on_both! {
         until("the first of both is captured", || card.authorizations().iter().any(|(_, status)| status == "captured"));
         card.tell_authorization(world, "updated", "iauth_4", true, "closed");
         until("the rest is given back", || card.balance() == 550);
+        // An end that names payments which are not told yet gives nothing back before the last of them.
+        assert!(card.ask(world, "iauth_5", 500));
+        card.tell_end(world, ("updated", "iauth_5"), (true, "closed"), &["ipi_5a", "ipi_5b", "ipi_5c"]);
+        for (transaction, part, captured) in [("ipi_5b", -100, 100), ("ipi_5a", -350, 450)] {
+            card.tell_move(world, transaction, Some("iauth_5"), part);
+            let own = || {
+                let listed = card.client().get(&format!("/v1/cards/{}/authorizations?limit=100", card.card)).expect(200);
+                let all = listed["authorizations"].as_array().unwrap();
+                let own = all.iter().find(|one| one["reference"] == "iauth_5").unwrap();
+                (own["captured_cents"].as_i64().unwrap(), own["status"].as_str().unwrap().to_owned())
+            };
+            until("it is posted", || own().0 == captured);
+            assert_eq!((own().1.as_str(), card.balance()), ("authorized", 50), "the rest stays set aside after {transaction}");
+        }
+        card.tell_move(world, "ipi_5c", Some("iauth_5"), 10);
+        until("the rest is given back", || card.balance() == 550 - 450 + 10);
+        card.tell_move(world, "ipi_back", None, 440);
+        until("it is posted", || card.balance() == 550);
         // Paid without asking, while there is enough; and then more than there is.
         card.tell_move(world, "ipi_5", None, -150);
         until("it is posted", || card.balance() == 400);

@@ -5,6 +5,7 @@
 //! role decides: that was read within the unit, so that a member who loses it meanwhile decides
 //! nothing.
 
+use charter_kernel::governance::hold::Subject;
 use charter_kernel::id::{AccountId, OrganizationId};
 use charter_kernel::refusal::Refusal;
 use charter_kernel::role::Role;
@@ -13,6 +14,7 @@ use charter_kernel::unit::{Reach, Write};
 use charter_store::Txn;
 use charter_tenancy::records::Record as _;
 use charter_tenancy::records::approval::{Approval, KEPT_MS, Status, Word};
+use charter_tenancy::records::erasure::Erasure;
 use charter_tenancy::records::member::Member;
 use charter_tenancy::stored::{self, Versioned};
 use serde_json::{Value, json};
@@ -124,6 +126,10 @@ pub async fn decide(
     if let Some(refusal) = refuse_decided(&approval, now) {
         return Err(refusal);
     }
+    // It is canceled in a moment.
+    if is_orphaned(txn, &approval).await? {
+        return Err(conflict(Status::Canceled));
+    }
     let own = is_own(txn, person, approval.asked_by.as_deref()).await?;
     // Earlier builds let it wait on when its user was erased: nothing more is said of that user.
     let reason = reason.filter(|_| !approval.is_forgotten());
@@ -157,6 +163,14 @@ pub async fn decide(
     });
     governance.job_wanted.notify_one();
     Ok(Said { approval, version: version + 1, note: Some(note) })
+}
+
+/// Whether the user is deleted for whom the request was to be made.
+async fn is_orphaned(txn: &mut Txn, approval: &Approval) -> Result<bool, Refusal> {
+    let Subject { organization, user, .. } = &approval.subject;
+    let Some(user) = user else { return Ok(false) };
+    let gone = Erasure::of_user(organization, user);
+    Ok(txn.get(&gone).await.map_err(stored::reading)?.is_some())
 }
 
 /// Whether somebody speaks on what they have asked for themselves, by a key or in person: they do

@@ -23,7 +23,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use charter_kernel::unit::{Applied, Unit};
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::{Mutex, Notify, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use crate::config::StoreConfig;
@@ -33,6 +33,7 @@ use crate::error::{CommitError, OpenError};
 use crate::shard::shard;
 use crate::sql::Pool;
 use crate::wake::Wakes;
+use checkpoint::Beside;
 use queue::{Job, Queue};
 use room::DiskRoom;
 
@@ -71,6 +72,8 @@ pub(crate) struct Shared {
     pub(crate) counts: Counts,
     /// Facts without numbers were committed.
     pub(crate) facts_written: Arc<Notify>,
+    /// The place at SQLite's log: a batch's, or of who begins the log anew.
+    pub(crate) at_log: Arc<Mutex<()>>,
 }
 
 /// The way to the lanes.
@@ -96,6 +99,7 @@ impl Committer {
             room,
             counts: Counts::default(),
             facts_written: Arc::default(),
+            at_log: Arc::default(),
         });
         let lanes = if database.is_postgres() { config.lanes.max(1) } else { 1 } as usize;
         let queues = (0..lanes).map(|_| {
@@ -112,7 +116,12 @@ impl Committer {
             open.await.unwrap_or(Err(sqlx::Error::WorkerCrashed)).map_err(OpenError::Database)?;
         }
         if let (Some(file), Some(readers)) = (database.file(), readers.of_sqlite()) {
-            let started = checkpoint::start(database, (file.clone(), readers.clone()), closing);
+            let beside = Beside {
+                readers: readers.clone(),
+                queues: queues.clone(),
+                at_log: shared.at_log.clone(),
+            };
+            let started = checkpoint::start(database, file.clone(), beside, closing);
             started.map_err(|error| OpenError::Database(error.into()))?;
         }
         room::watch(shared.clone(), closing.clone());
@@ -134,6 +143,7 @@ impl Committer {
             room: DiskRoom::looking(),
             counts: Counts::default(),
             facts_written: Arc::default(),
+            at_log: Arc::default(),
         };
         Self { shared: Arc::new(shared), lanes: Vec::new() }
     }

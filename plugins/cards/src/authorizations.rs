@@ -6,7 +6,7 @@ use charter_sdk::money::micro_usd;
 use charter_sdk::prelude::*;
 
 use crate::cards::{find as card, find_open, usable};
-use crate::issuer::ENDED;
+use crate::issuer::is_ended;
 use crate::money::{self, AUTHORIZE, MERCHANTS, REFUND, SCOPE, account};
 
 /// `open` is the card's id while nothing was captured or given back; `issuer` is what its card's
@@ -243,9 +243,13 @@ fn hold(
 
 /// A request of a card network's merchant: the amount is set aside, or the request refused.
 pub(crate) fn ask(card: String, issuer: String, merchant: String, amount_cents: u64) -> Result<()> {
-    if ENDED.lookup("reference", &issuer)?.is_some() {
+    if is_ended(&issuer)? {
         return Err(Failure::conflict("the issuer has ended the authorization")
             .reason("authorization_ended"));
+    }
+    if list_held(&card, &issuer)?.len() >= REQUESTS_MAX as usize {
+        let told = format!("an authorization grows by at most {REQUESTS_MAX} requests");
+        return Err(Failure::conflict(told).reason("requests_exhausted"));
     }
     let new = NewAuthorization { amount_cents, merchant, reference: Some(issuer.clone()) };
     announce(hold(card, new, Some(issuer), NETWORK_DAYS)?).map(drop)
@@ -261,7 +265,8 @@ fn list_held(card: &str, issuer: &str) -> Result<Vec<Doc<Authorization>>> {
     Ok(found.find()?.items.into_iter().filter(|held| held.body.is_open()).collect())
 }
 
-/// The issuer has ended an authorization: what is still set aside for it is given back.
+/// The issuer has ended an authorization, and told all that it has paid by it: what is still set aside
+/// for it is given back.
 pub(crate) fn release(card: &str, issuer: &str) -> Result<()> {
     list_held(card, issuer)?.into_iter().try_for_each(|found| give_back(found).map(drop))
 }
@@ -303,22 +308,21 @@ fn take_part(found: Doc<Authorization>, amount_cents: u64) -> Result<Authorizati
 }
 
 /// The issuer has paid a merchant. It comes from what was set aside for it, in parts too, and more
-/// than that included; where nothing is, leave is asked for it anew, and where even that is refused it is
-/// reported. Answers how much of it the card had.
+/// than that included: what is left stays set aside, unless the authorization is over with it. If
+/// nothing is, leave is asked for it anew, and if even that is refused it is reported. Answers how
+/// much of it the card had.
 pub(crate) fn pay(
     card: &str,
     issuer: Option<&str>,
     merchant: String,
     amount_cents: u64,
+    is_over: bool,
 ) -> Result<u64> {
     let Some(issuer) = issuer else { return pay_unheld(card, merchant, amount_cents) };
     let held = list_held(card, issuer)?;
     let Some(last) = held.len().checked_sub(1) else {
         return pay_unheld(card, merchant, amount_cents);
     };
-    // It may be paid in parts: what is left of it stays set aside until the issuer says that it is
-    // over.
-    let is_over = ENDED.lookup("reference", issuer)?.is_some();
     let set_aside: u64 = held.iter().map(|found| found.body.left_cents()).sum();
     let there = money::there(&account(card))?;
     let mut left = amount_cents;

@@ -42,7 +42,8 @@ const AGAIN_SECONDS: u32 = 120;
 const ATTEMPTS: u32 = 100;
 /// The issuer keeps idempotency keys for a day: nothing is asked again after this.
 const ASKED_SECONDS: u32 = 20 * 3_600;
-/// Payments of one authorization that are looked at.
+/// Payments of one authorization that are waited for. Of one with more, what is set aside stays so until it
+/// expires.
 const PAID_MAX: usize = 100;
 /// Characters of a merchant's name that are kept.
 const MERCHANT_CHARS_MAX: usize = 200;
@@ -86,6 +87,9 @@ pub(crate) struct End {
     /// The issuer's id of it.
     reference: String,
     card: String,
+    /// The payments that it has named, by its ids: they are told before or after.
+    #[serde(default)]
+    paid: Vec<String>,
 }
 
 /// The person whose card it is to be.
@@ -435,25 +439,44 @@ pub(crate) fn hear(call: &Received) -> Result<()> {
     }
 }
 
+/// Whether the issuer has ended an authorization.
+pub(crate) fn is_ended(reference: &str) -> Result<bool> {
+    Ok(ENDED.lookup("reference", reference)?.is_some())
+}
+
 /// An authorization is over. An amount that was paid by it and not told yet still comes from the
-/// money set aside; the rest is given back.
+/// money set aside; the rest is given back with the last of them.
 fn note_end(card: &str, reference: String, object: &Value) -> Result<()> {
-    let paid = object["transactions"]
-        .as_array()
-        .into_iter()
-        .flatten()
-        .filter_map(|paid| paid["id"].as_str());
-    let mut untold = false;
-    for id in paid.take(PAID_MAX) {
-        untold |= MOVES.lookup("reference", id)?.is_none();
+    let paid = object["transactions"].as_array().into_iter().flatten();
+    let paid = paid.filter_map(|paid| paid["id"].as_str()).take(PAID_MAX + 1);
+    let end = End {
+        paid: paid.map(str::to_owned).collect(),
+        card: card.to_owned(),
+        reference: reference.clone(),
+    };
+    match ENDED.lookup("reference", &reference)? {
+        None => drop(ENDED.insert(end)?),
+        // Its word may come late: the one that names more was said later.
+        Some(known) if known.body.paid.len() < end.paid.len() => {
+            ENDED.replace(&known.id, end)?;
+        }
+        Some(_) => {}
     }
-    if !untold {
-        authorizations::release(card, &reference)?;
+    match is_over(&reference, None)? {
+        true => authorizations::release(card, &reference),
+        false => Ok(()),
     }
-    if ENDED.lookup("reference", &reference)?.is_none() {
-        ENDED.insert(End { reference, card: card.to_owned() })?;
+}
+
+/// Whether the issuer has ended an authorization and told all that it has paid by it; `told` is what it
+/// tells now.
+fn is_over(reference: &str, told: Option<&str>) -> Result<bool> {
+    let Some(end) = ENDED.lookup("reference", reference)? else { return Ok(false) };
+    let mut is_told = end.body.paid.len() <= PAID_MAX;
+    for id in end.body.paid.iter().filter(|id| told != Some(id)).take(PAID_MAX) {
+        is_told = is_told && MOVES.lookup("reference", id)?.is_some();
     }
-    Ok(())
+    Ok(is_told)
 }
 
 /// The issuer has paid a merchant, or got something back: posted once, and as far as it is there.
@@ -467,17 +490,16 @@ fn note_move(card: &str, reference: String, object: &Value) -> Result<()> {
         .as_i64()
         .ok_or_else(|| Failure::provider("the issuer's transaction has no amount"))?;
     let amount_cents = amount.unsigned_abs();
+    let authorization = object["authorization"].as_str();
+    let is_over = authorization.map_or(Ok(false), |id| is_over(id, Some(&reference)))?;
     let (kind, covered_cents) = if amount < 0 {
-        (
-            "capture",
-            authorizations::pay(
-                &card.id,
-                object["authorization"].as_str(),
-                merchant(object),
-                amount_cents,
-            )?,
-        )
+        let merchant = merchant(object);
+        let paid = authorizations::pay(&card.id, authorization, merchant, amount_cents, is_over);
+        ("capture", paid?)
     } else {
+        if let Some(authorization) = authorization.filter(|_| is_over) {
+            authorizations::release(&card.id, authorization)?;
+        }
         ("refund", take_back(&card, amount_cents, &reference)?)
     };
     let id = card.id.clone();

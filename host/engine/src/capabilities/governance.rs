@@ -203,7 +203,7 @@ impl Work {
             .permits
             .iter_mut()
             .find(|record| record.id == id && record.attempt == attempt);
-        record.ok_or_else(|| undeclared("this permit is settled already").into())
+        record.ok_or_else(|| Wish::second().into())
     }
 
     /// Commits that an effect is about to leave the host, under everything that the request was
@@ -251,6 +251,9 @@ impl Work {
             .iter_mut()
             .find(|record| record.id == id && record.proposal.is_none());
         if let Some(known) = known {
+            if known.attempt == self.story.attempt && known.wish.is_some() {
+                return Err(Wish::second().into());
+            }
             (known.attempt, known.wish) = (self.story.attempt, None);
             return Ok(id.to_owned());
         }
@@ -524,7 +527,7 @@ impl State {
         let id = self.hold_id(permit)?;
         let record = self.mutation()?.permit(&id)?;
         if record.wish.is_some() {
-            return Err(undeclared("this permit is settled already").into());
+            return Err(Wish::second().into());
         }
         record.wish = Some(wish);
         Ok(())

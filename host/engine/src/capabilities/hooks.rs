@@ -182,7 +182,11 @@ impl Work {
             hook.draft().map_err(|_| failure("internal_error", "the hook cannot be written"))?;
         self.txn.replace(key.clone(), draft, None).await.map_err(|error| write_failure(&error))?;
         if let Some(name) = hook.reference_claim() {
-            self.txn.claim(&name, &key).await.map_err(|error| unread(&error))?;
+            let is_free = self.txn.claim(&name, &key).await.map_err(|error| unread(&error))?;
+            if !is_free {
+                let told = "the provider's object leads to another hook already";
+                return Err(failure("state_conflict", told).into());
+            }
         }
         Ok(())
     }

@@ -4,10 +4,11 @@ use charter_governance::decide::{self, Decision, Person, Said};
 use charter_kernel::governance::hold::State;
 use charter_kernel::refusal::Refusal;
 use charter_kernel::role::Role;
-use charter_kernel::unit::Write;
+use charter_kernel::unit::{Reach, Unit, Write};
 use charter_store::CommitError;
 use charter_tenancy::records::Record as _;
 use charter_tenancy::records::approval::{APPROVED, Approval, Status};
+use charter_tenancy::records::erasure::Erasure;
 use charter_tenancy::records::member::Member;
 use charter_tenancy::stored;
 use serde_json::json;
@@ -258,6 +259,26 @@ async fn what_is_over_is_decided_no_more() {
         (&refusal.details["status"], refusal.message.as_str()),
         (&json!("expired"), "The approval has expired.")
     );
+    // Its user is deleted, and nobody has canceled it yet.
+    let approval = bed.wait(leave(1)).await;
+    let (organization, user) = (id(1), approval.subject.user.clone().unwrap());
+    let gone =
+        Erasure { organization, reach: Reach::user(&user).as_str().into(), ..Erasure::default() };
+    let key = Erasure::of_user(&gone.organization, &user);
+    let draft = gone.draft().unwrap();
+    let organization = gone.organization.clone();
+    bed.store()
+        .commit(Unit {
+            organization,
+            writes: vec![Write::Insert { key, draft }],
+            ..Unit::default()
+        })
+        .await
+        .unwrap();
+    let Err(refusal) = say(&bed, 1, &approval.id, Decision::Approve).await else {
+        panic!("it counts")
+    };
+    assert_eq!(refusal.message, "The approval is canceled already.");
 }
 
 #[test]

@@ -4,6 +4,7 @@
 //! dispatched is over when its request is.
 
 use super::hold::{Capture, Hold, State, Step};
+use crate::refusal::Failure;
 use crate::time::Instant;
 
 /// The wish of a primitive for a hold, once its request is committed.
@@ -17,6 +18,13 @@ pub enum Wish {
     Cancel,
     /// A later request settles it, until then.
     Keep(Instant),
+}
+
+impl Wish {
+    /// The refusal of a second wish of one request for the same hold.
+    pub fn second() -> Failure {
+        Failure::undeclared("this permit is settled already")
+    }
 }
 
 /// How a request ends, as one of its holds sees it.

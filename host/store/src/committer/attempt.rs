@@ -47,6 +47,10 @@ pub(super) async fn attempt(
     mark: &Mark,
 ) -> Result<Attempt, Trouble> {
     let dialect = shared.database.dialect;
+    let _at_log = match dialect {
+        Dialect::Sqlite => Some(shared.at_log.lock().await),
+        Dialect::Postgres => None,
+    };
     if !begun {
         run(&mut *connection, dialect.begin()).await?;
     }

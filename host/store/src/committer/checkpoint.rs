@@ -3,22 +3,25 @@
 //!
 //! Invariant: no reader keeps the committer waiting. SQLite begins its log anew only when nobody
 //! reads from before, and keeps the writer's lock while it waits for that. So it waits for some
-//! milliseconds, and the log grows until the reader is gone. A flood of writes does wait, for its own
-//! pages, once it has made the log long.
+//! milliseconds, and the log grows until the reader is gone. A flood of large writes does wait, for its
+//! own pages: they are kept back where the log grows as fast as it is copied.
 
 use std::fs::File;
 use std::mem::ManuallyDrop;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use tokio::sync::Mutex;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::queue::Queue;
 use crate::connection::Database;
 use crate::sql::{Connection, SqlitePool, query, run};
 
 /// Between looks at the log.
-const LOOK_MS: u64 = 250;
+const LOOK_MS: u64 = 100;
 /// Bytes of the log above which it is written back.
 const LOG_BYTES: u64 = 4 * 1024 * 1024;
 /// Pages in use of the log above which it is also begun anew: 16 MiB.
@@ -29,27 +32,43 @@ const LOG_BYTES_MAX: u64 = 128 * 1024 * 1024;
 const LONG_MS_MAX: u64 = 60_000;
 /// Pages that are copied in some milliseconds, while the committer waits: 1 MiB.
 const PAGES_FEW: i64 = 256;
-/// The part of a log above [`LOG_BYTES_MAX`] that is copied while the committer waits. Four passes
-/// come so near to the end also where pages are written as fast as they are copied.
+/// The part of a log above [`LOG_BYTES_MAX`] that is copied while the committer waits. The passes of
+/// one look come so near to the end also where many small units are written as fast as they are copied.
 const LONG_PART: i64 = 4;
 /// Passes of one look over what was written during the pass before.
 const PASSES_MAX: u32 = 4;
+/// Passes after which large units are kept back until the look has ended.
+const PASSES_BESIDE_LARGE: u32 = 2;
 /// Has the committer wait for readers for no longer than so many milliseconds.
 const PATIENCE: &str = "PRAGMA busy_timeout = 5";
-/// The same for a log above [`LOG_BYTES_MAX`] that no reader from before keeps: a committer that is
-/// always at work gives its place up within that.
-const PATIENCE_IN_FLOOD: &str = "PRAGMA busy_timeout = 250";
 /// Looks between two attempts to begin the log anew, at the most: two seconds.
-const LOOKS_APART_MAX: u32 = 8;
+const LOOKS_APART_MAX: u32 = 20;
+
+/// Those who read and write beside the checkpoints.
+pub(super) struct Beside {
+    /// Connections that read in place.
+    pub(super) readers: SqlitePool,
+    /// Units that wait to be written.
+    pub(super) queues: Vec<Arc<Queue>>,
+    /// The place at the log.
+    pub(super) at_log: Arc<Mutex<()>>,
+}
+
+impl Beside {
+    fn keep_back(&self, keeps_back: bool) {
+        self.queues.iter().for_each(|queue| queue.keep_back(keeps_back));
+    }
+}
 
 pub(super) fn start(
     database: &Database,
-    (file, readers): (PathBuf, SqlitePool),
+    file: PathBuf,
+    beside: Beside,
     closing: &CancellationToken,
 ) -> std::io::Result<()> {
-    let mut log = Log::of(file, Some(readers.clone()));
+    beside.readers.keep_snapshots(true);
+    let mut log = Log::of(file, Some(beside));
     let opened = database.clone();
-    readers.keep_snapshots(true);
     let looking = closing.clone().run_until_cancelled_owned(async move {
         let mut connection: Option<Connection> = None;
         loop {
@@ -78,8 +97,7 @@ type Seen = (u64, Option<SystemTime>);
 
 /// The log, and how far the work on it has come.
 struct Log {
-    /// Those who read in place.
-    readers: Option<SqlitePool>,
+    beside: Option<Beside>,
     path: PathBuf,
     /// The database file.
     file: PathBuf,
@@ -98,11 +116,11 @@ struct Log {
 
 impl Log {
     /// The log of a database file.
-    fn of(file: PathBuf, readers: Option<SqlitePool>) -> Self {
+    fn of(file: PathBuf, beside: Option<Beside>) -> Self {
         let mut path = file.clone().into_os_string();
         path.push("-wal");
         Self {
-            readers,
+            beside,
             path: PathBuf::from(path),
             file,
             opened: None,
@@ -124,7 +142,9 @@ impl Log {
     /// Does what there is to do. The next look tries again to do what readers have prevented,
     /// also where nobody writes any more.
     async fn write_back(&mut self, connection: &mut Connection, found: Seen) -> sqlx::Result<()> {
-        if self.shorten(connection, found.0).await? {
+        let shortened = self.shorten(connection, found.0).await;
+        self.beside.iter().for_each(|beside| beside.keep_back(false));
+        if shortened? {
             (self.done, self.long_since, self.has_warned) = (Some(found), None, false);
         } else {
             self.warn(found.0);
@@ -137,9 +157,9 @@ impl Log {
     /// over it costs less than growing it. Says whether all is done.
     async fn shorten(&mut self, connection: &mut Connection, bytes: u64) -> sqlx::Result<bool> {
         let mut reached = 0;
-        for _ in 0..PASSES_MAX {
+        for pass in 0..PASSES_MAX {
             // A connection that nobody reads from keeps nothing from being copied.
-            self.readers.iter().for_each(SqlitePool::release_snapshots);
+            self.beside.iter().for_each(|beside| beside.readers.release_snapshots());
             let told = query("PRAGMA wal_checkpoint(PASSIVE)").fetch_one(&mut *connection).await?;
             // Both are -1 while another connection is at it.
             let (pages, copied): (i64, i64) = (told.try_get(1)?, told.try_get(2)?);
@@ -156,11 +176,12 @@ impl Log {
                 return Ok(false);
             }
             if left <= left_max(bytes, pages) {
-                let is_flood = bytes > LOG_BYTES_MAX && copied > reached;
-                let patience = if is_flood { PATIENCE_IN_FLOOD } else { PATIENCE };
-                return self.begin_anew(connection, (patience, words)).await;
+                return self.begin_anew(connection, words).await;
             }
             self.flush()?;
+            if pass + 1 == PASSES_BESIDE_LARGE {
+                self.beside.iter().for_each(|beside| beside.keep_back(true));
+            }
             reached = copied;
         }
         Ok(false)
@@ -180,17 +201,23 @@ impl Log {
     async fn begin_anew(
         &mut self,
         connection: &mut Connection,
-        (patience, words): (&'static str, &'static str),
+        words: &'static str,
     ) -> sqlx::Result<bool> {
         if self.pause > 0 {
             self.pause -= 1;
             return Ok(false);
         }
-        run(connection, patience).await?;
-        let keep = |keep| self.readers.iter().for_each(|readers| readers.keep_snapshots(keep));
-        keep(false);
-        let told = query(words).fetch_one(&mut *connection).await;
-        keep(true);
+        run(connection, PATIENCE).await?;
+        let told = match &self.beside {
+            None => query(words).fetch_one(&mut *connection).await,
+            Some(beside) => {
+                let _at_log = beside.at_log.lock().await;
+                beside.readers.keep_snapshots(false);
+                let told = query(words).fetch_one(&mut *connection).await;
+                beside.readers.keep_snapshots(true);
+                told
+            }
+        };
         let busy: i64 = told?.try_get(0)?;
         if busy == 0 {
             self.apart = 1;
@@ -293,7 +320,7 @@ mod tests {
         // A reader that began at the log's end: attempts, fewer and fewer.
         run(&mut writer, "DELETE FROM t; INSERT INTO t VALUES (zeroblob(20971520))").await.unwrap();
         begin_to_read(&mut reader).await;
-        for _ in 0..40 {
+        for _ in 0..100 {
             look(&mut log, &mut own).await;
         }
         assert_eq!(log.apart, LOOKS_APART_MAX);

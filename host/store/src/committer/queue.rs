@@ -27,6 +27,8 @@ const GATHER: Duration = Duration::from_millis(1);
 const BATCH_BYTES_ENOUGH: usize = 1024 * 1024;
 /// Nor does it take one of an organization that has so many in it, where another waits too.
 const SHARE_BYTES_ENOUGH: usize = 512 * 1024;
+/// A unit of more bytes is a large one; while those are kept back, a batch has no more either.
+const LARGE_BYTES: usize = 256 * 1024;
 /// A unit's bytes beside its own, where turns are counted.
 const UNIT_BYTES: usize = 4 * 1024;
 
@@ -66,6 +68,10 @@ struct State {
     given: u64,
     units: usize,
     bytes: usize,
+    /// Large units wait until the database's log is short again.
+    keeps_back: bool,
+    /// The batch before has left a large unit for this one.
+    has_left: bool,
     closed: bool,
 }
 
@@ -138,7 +144,7 @@ impl Queue {
             self.gather(expected).await;
             {
                 let state = self.state();
-                if state.units > 0 {
+                if state.has_next() {
                     return Some(state.next_turns());
                 }
                 if state.closed {
@@ -178,6 +184,13 @@ impl Queue {
         (state.units, state.bytes)
     }
 
+    /// Keeps large units back, or no longer. Meanwhile small ones pass by those of other
+    /// organizations; a queue that is closed hands out all that it has.
+    pub(crate) fn keep_back(&self, keeps_back: bool) {
+        self.state().keeps_back = keeps_back;
+        self.arrived.notify_one();
+    }
+
     pub(crate) fn close(&self) {
         self.state().closed = true;
         self.arrived.notify_one();
@@ -199,6 +212,17 @@ impl State {
         jobs.flat_map(|job| &job.turns).copied().collect()
     }
 
+    fn keeps_back(&self) -> bool {
+        self.keeps_back && !self.closed
+    }
+
+    /// Whether a unit waits that is not kept back.
+    fn has_next(&self) -> bool {
+        let bytes_max = if self.keeps_back() { LARGE_BYTES } else { usize::MAX };
+        let fits = |tenant: &Tenant| tenant.jobs.front().is_some_and(|job| job.bytes <= bytes_max);
+        self.tenants.values().any(fits)
+    }
+
     fn give_turn(&mut self, served: u64, organization: String) {
         self.given += 1;
         self.turns.insert((served, self.given), organization);
@@ -208,9 +232,21 @@ impl State {
         let (mut batch, mut aside): (Vec<Job>, Vec<_>) = (Vec::new(), Vec::new());
         let (mut rows, mut bytes) = (0, 0);
         let is_shared = self.tenants.len() > 1;
+        let (keeps_back, mut leaves) = (self.keeps_back(), false);
         while let Some((turn, organization)) = self.turns.pop_first() {
             let Some(tenant) = self.tenants.get_mut(&organization) else { continue };
             if is_shared && tenant.batched >= SHARE_BYTES_ENOUGH {
+                aside.push((turn, organization));
+                continue;
+            }
+            let is_kept = |job: &Job| keeps_back && bytes + job.bytes > LARGE_BYTES;
+            // Small units wait for no large one in two batches on end.
+            let is_left =
+                |job: &Job| !self.has_left && !batch.is_empty() && job.bytes > LARGE_BYTES;
+            if let Some(job) = tenant.jobs.front()
+                && (is_kept(job) || is_left(job))
+            {
+                leaves |= is_left(job);
                 aside.push((turn, organization));
                 continue;
             }
@@ -239,6 +275,7 @@ impl State {
             batch.push(job);
         }
         self.turns.extend(aside);
+        self.has_left = leaves;
         for job in &batch {
             if let Some(tenant) = self.tenants.get_mut(&job.unit.organization) {
                 tenant.batched = 0;
@@ -308,7 +345,7 @@ mod tests {
         }
         queue.push(job("calm")).expect("there is room");
         let first = queue.batch();
-        assert_eq!(organizations(&first), ["other", "calm", "flood"]);
+        assert_eq!(organizations(&first), ["other", "calm"], "the flood's is left for the next");
         queue.push(job("calm")).expect("there is room");
         let next = queue.batch();
         let place = organizations(&next).iter().position(|name| *name == "calm");
@@ -321,7 +358,37 @@ mod tests {
         let queue = Queue::new(600, 1 << 30);
         queue.push(job("calm")).expect("there is room");
         queue.push(large("whole", 4_000_000)).expect("there is room");
+        assert_eq!(organizations(&queue.batch()), ["calm"], "it is left once");
+        queue.push(job("calm")).expect("there is room");
         assert_eq!(organizations(&queue.batch()), ["calm", "whole"]);
+        assert_eq!(queue.waiting(), (0, 0));
+    }
+
+    #[tokio::test]
+    async fn large_units_are_kept_back_until_the_log_is_short_and_small_ones_are_not() {
+        let queue = Queue::new(2_000, 1 << 30);
+        queue.push(large("flood", 900_000)).expect("there is room");
+        queue.push(job("flood")).expect("there is room");
+        queue.keep_back(true);
+        let waits = tokio::time::timeout(Duration::from_millis(1), queue.ready(0)).await;
+        assert!(waits.is_err(), "nothing is to be handed out");
+        for n in 0..100 {
+            queue.push(large(&n.to_string(), 10_000)).expect("there is room");
+        }
+        queue.ready(0).await.expect("small ones wait");
+        let batch = queue.batch();
+        assert!((20..30).contains(&batch.len()), "{}", batch.len());
+        assert!(!organizations(&batch).contains(&"flood"));
+        queue.keep_back(false);
+        queue.ready(0).await.expect("all may go");
+        assert!(organizations(&queue.batch()).contains(&"flood"));
+
+        queue.push(large("flood", 900_000)).expect("there is room");
+        queue.keep_back(true);
+        queue.close();
+        while queue.ready(0).await.is_some() {
+            assert!(!queue.batch().is_empty(), "a closed queue hands out all that it has");
+        }
         assert_eq!(queue.waiting(), (0, 0));
     }
 

@@ -206,6 +206,38 @@ fn a_payment_in_parts_counts_each_part_and_one_beyond_everything_freezes() {
     assert_eq!(bench.card(&card)["balance_cents"], 100);
 }
 
+/// All orders of so many things.
+fn orders(of: usize) -> Vec<Vec<usize>> {
+    let Some(last) = of.checked_sub(1) else { return vec![Vec::new()] };
+    let shorter = orders(last);
+    let longer = |order: &Vec<usize>| {
+        let order = order.clone();
+        (0..=order.len()).map(move |at| [&order[..at], &[last], &order[at..]].concat())
+    };
+    shorter.iter().flat_map(longer).collect()
+}
+
+#[test]
+fn what_is_not_paid_is_given_back_with_the_last_word_in_whichever_order_they_come() {
+    let moves = [("ipi_1", -300), ("ipi_2", -500), ("ipi_3", -20)];
+    for order in orders(moves.len() + 1) {
+        let bench = Bench::new();
+        let card = bench.carded();
+        bench.ask("iauth_1", 1_000, "usd").unwrap();
+        for (told, place) in order.iter().enumerate() {
+            match moves.get(*place) {
+                Some((id, cents)) => bench.paid(id, Some("iauth_1"), *cents),
+                None => bench.tell(
+                    "issuing_authorization.updated",
+                    json!({ "id": "iauth_1", "approved": true, "status": "closed", "transactions": moves.map(|(id, _)| json!({ "id": id })) }),
+                ),
+            }
+            let expected = if told == moves.len() { 1_000 - 820 } else { 0 };
+            assert_eq!(bench.card(&card)["balance_cents"], expected, "{order:?}, {told}");
+        }
+    }
+}
+
 #[test]
 fn a_payment_that_nobody_asked_about_counts_beyond_a_full_budget_and_stops_what_comes() {
     let bench = Bench::new();

@@ -286,7 +286,7 @@ impl Work {
         let attempt = self.story.attempt;
         let mut records = self.story.permits.iter_mut();
         let record = records.find(|record| record.id == id && record.attempt == attempt);
-        record.ok_or_else(|| Failure::undeclared("this permit is settled already"))
+        record.ok_or_else(Wish::second)
     }
 
     /// The amount of a hold that is to be captured, within what bounds it.
@@ -303,7 +303,7 @@ impl Work {
     fn wish(&mut self, id: &str, wish: Wish) -> Result<(), Failure> {
         let record = self.permit(id)?;
         if record.wish.is_some() {
-            return Err(Failure::undeclared("this permit is settled already"));
+            return Err(Wish::second());
         }
         record.wish = Some(wish);
         Ok(())
@@ -319,6 +319,9 @@ impl Work {
         if let Some(known) =
             known.into_iter().find(|record| record.id == id && record.proposal.is_none())
         {
+            if known.attempt == self.story.attempt && known.wish.is_some() {
+                return Err(Wish::second());
+            }
             (known.attempt, known.wish) = (self.story.attempt, None);
             return Ok(id.to_owned());
         }

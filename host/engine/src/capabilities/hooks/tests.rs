@@ -166,8 +166,16 @@ async fn a_providers_object_leads_to_the_hook_that_was_referred_to_it_last() {
     }
     assert_eq!(refer(&bed, &user(3), &hook.id, "cus_2").await, Ok(()));
     assert_eq!((leads("cus_1").await, leads("cus_2").await), (None, Some(hook.id.clone())));
+    // Another organization's neither, though the provider has given its id twice.
+    let elsewhere = scope(key(Role::Developer), 9, Some(8), Some(7));
+    let theirs = document(&bed, &elsewhere, "notes").await;
+    let second = open(&bed, &elsewhere, ("notes", &theirs), "binding:shop.peer").await.unwrap();
+    let taken = refer(&bed, &elsewhere, &second.id, "cus_2").await;
+    assert_eq!(taken, Err("state_conflict".into()));
+    assert_eq!(leads("cus_2").await.as_ref(), Some(&hook.id));
     close(&bed, &user(3), &hook.id).await.unwrap();
     assert_eq!(leads("cus_2").await, None);
+    assert_eq!(refer(&bed, &elsewhere, &second.id, "cus_2").await, Ok(()));
 }
 
 #[tokio::test]
