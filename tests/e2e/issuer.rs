@@ -284,6 +284,17 @@ on_both! {
         until("the rest is given back", || card.balance() == 550 - 450 + 10);
         card.tell_move(world, "ipi_back", None, 440);
         until("it is posted", || card.balance() == 550);
+        // An authorization that has grown by more requests than one commit settles.
+        for n in 0..70 {
+            let grown = json!({ "id": format!("evt_grown_{n}"), "type": "issuing_authorization.request", "data": card.question("iauth_6", 5)["data"] });
+            assert_eq!(card.send(&world.anonymous(), &grown).expect(200)["approved"], true, "{n}");
+        }
+        assert_eq!(card.balance(), 200);
+        card.tell_move(world, "ipi_6a", Some("iauth_6"), -301);
+        card.tell_authorization(world, "updated", "iauth_6", true, "closed");
+        until("the rest is given back", || card.balance() == 200 + 49);
+        card.tell_move(world, "ipi_6b", None, 301);
+        until("it is posted", || card.balance() == 550);
         // Paid without asking, while there is enough; and then more than there is.
         card.tell_move(world, "ipi_5", None, -150);
         until("it is posted", || card.balance() == 400);

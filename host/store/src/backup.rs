@@ -7,6 +7,7 @@
 
 mod table;
 
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use charter_kernel::unit::Fact;
@@ -46,10 +47,11 @@ impl Store {
         let unfinished = beside(to, ".unfinished");
         let written = self.write_backup(&unfinished).await;
         match written {
-            Ok(rows) => {
+            Ok((rows, _locked)) => {
                 tokio::fs::rename(&unfinished, to).await?;
                 Ok(rows)
             }
+            Err(error @ BackupError::Busy) => Err(error),
             Err(error) => {
                 let _ = tokio::fs::remove_file(&unfinished).await;
                 Err(error)
@@ -57,7 +59,8 @@ impl Store {
         }
     }
 
-    async fn write_backup(&self, to: &Path) -> Result<u64, BackupError> {
+    /// Answers the file too: it is locked as long as somebody has it.
+    async fn write_backup(&self, to: &Path) -> Result<(u64, File), BackupError> {
         let database = &self.inner.database;
         let mut connection = standing_still(database).await?;
         let mut file = Writer::create(to).await?;
@@ -159,10 +162,23 @@ struct Writer {
 }
 
 impl Writer {
-    async fn create(to: &Path) -> std::io::Result<Self> {
+    async fn create(to: &Path) -> Result<Self, BackupError> {
         let mut options = tokio::fs::OpenOptions::new();
-        options.write(true).create(true).truncate(true).mode(0o600);
-        Ok(Self { file: BufWriter::new(options.open(to).await?), digest: Sha256::new(), rows: 0 })
+        options.write(true).create(true).truncate(false).mode(0o600);
+        let file = options.open(to).await?.into_std().await;
+        file.try_lock().map_err(|error| match error {
+            std::fs::TryLockError::WouldBlock => BackupError::Busy,
+            std::fs::TryLockError::Error(error) => error.into(),
+        })?;
+        // Another backup may have given it its name before it was locked here.
+        if tokio::fs::metadata(to).await.ok().map(|found| found.ino())
+            != Some(file.metadata()?.ino())
+        {
+            return Err(BackupError::Busy);
+        }
+        file.set_len(0)?;
+        let file = BufWriter::new(File::from_std(file));
+        Ok(Self { file, digest: Sha256::new(), rows: 0 })
     }
 
     async fn line(&mut self, line: &Line) -> Result<(), BackupError> {
@@ -194,13 +210,13 @@ impl Writer {
         }
     }
 
-    async fn finish(mut self) -> Result<u64, BackupError> {
+    async fn finish(mut self) -> Result<(u64, File), BackupError> {
         let sha256 = hex(self.digest.clone());
         let trailer = Line::Trailer { rows: self.rows, sha256 };
         self.line(&trailer).await?;
         self.file.flush().await?;
         self.file.get_ref().sync_all().await?;
-        Ok(self.rows)
+        Ok((self.rows, self.file.into_inner()))
     }
 }
 

@@ -159,6 +159,9 @@ pub enum BackupError {
     /// The fault of the file or the target, in plain words.
     #[error("{0}")]
     Refused(String),
+    /// Another backup is at work at the same name.
+    #[error("another backup writes to this name: wait for it, or name another file")]
+    Busy,
     /// The target could not be opened.
     #[error(transparent)]
     Open(#[from] OpenError),

@@ -1,5 +1,6 @@
 //! The actions of merchants on a card: money set aside, captured, given back, refunded.
 
+use charter_sdk::documents;
 use charter_sdk::events;
 use charter_sdk::governance::{self, Proposal};
 use charter_sdk::money::micro_usd;
@@ -20,6 +21,9 @@ const DAYS: u32 = 7;
 const NETWORK_DAYS: u32 = 31;
 /// Requests that one authorization of an issuer consists of: it grows by further ones.
 const REQUESTS_MAX: u32 = 100;
+/// Authorizations that are settled in one commit: each is a row in every budget and every limit that
+/// counts it.
+pub(crate) const A_COMMIT: u32 = 5;
 
 /// An authorization, as it is kept.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
@@ -243,7 +247,7 @@ fn hold(
 
 /// A request of a card network's merchant: the amount is set aside, or the request refused.
 pub(crate) fn ask(card: String, issuer: String, merchant: String, amount_cents: u64) -> Result<()> {
-    if is_ended(&issuer)? {
+    if is_ended(&card, &issuer)? {
         return Err(Failure::conflict("the issuer has ended the authorization")
             .reason("authorization_ended"));
     }
@@ -266,9 +270,19 @@ fn list_held(card: &str, issuer: &str) -> Result<Vec<Doc<Authorization>>> {
 }
 
 /// The issuer has ended an authorization, and told all that it has paid by it: what is still set aside
-/// for it is given back.
+/// for it is given back, in portions.
 pub(crate) fn release(card: &str, issuer: &str) -> Result<()> {
-    list_held(card, issuer)?.into_iter().try_for_each(|found| give_back(found).map(drop))
+    loop {
+        // Others than those that are settled with this commit.
+        documents::checkpoint()?;
+        let held = list_held(card, issuer)?;
+        if held.is_empty() {
+            return Ok(());
+        }
+        for found in held.into_iter().take(A_COMMIT as usize) {
+            give_back(found)?;
+        }
+    }
 }
 
 fn give_back(found: Doc<Authorization>) -> Result<AuthorizationAnswer> {
@@ -310,23 +324,23 @@ fn take_part(found: Doc<Authorization>, amount_cents: u64) -> Result<Authorizati
 /// The issuer has paid a merchant. It comes from what was set aside for it, in parts too, and more
 /// than that included: what is left stays set aside, unless the authorization is over with it. If
 /// nothing is, leave is asked for it anew, and if even that is refused it is reported. Answers how
-/// much of it the card had.
+/// much of it is posted with the next commit, and how much of that the card had: of an authorization
+/// that has grown by many requests the amount is posted in portions.
 pub(crate) fn pay(
     card: &str,
     issuer: Option<&str>,
     merchant: String,
     amount_cents: u64,
     is_over: bool,
-) -> Result<u64> {
-    let Some(issuer) = issuer else { return pay_unheld(card, merchant, amount_cents) };
+) -> Result<(u64, u64)> {
+    let unheld = || Ok((amount_cents, pay_unheld(card, merchant, amount_cents)?));
+    let Some(issuer) = issuer else { return unheld() };
     let held = list_held(card, issuer)?;
-    let Some(last) = held.len().checked_sub(1) else {
-        return pay_unheld(card, merchant, amount_cents);
-    };
+    let Some(last) = held.len().checked_sub(1) else { return unheld() };
     let set_aside: u64 = held.iter().map(|found| found.body.left_cents()).sum();
     let there = money::there(&account(card))?;
     let mut left = amount_cents;
-    for (place, found) in held.into_iter().enumerate() {
+    for (place, found) in held.into_iter().enumerate().take(A_COMMIT as usize) {
         let aside = found.body.left_cents();
         let part = if place == last { left } else { left.min(aside) };
         left -= part;
@@ -337,7 +351,8 @@ pub(crate) fn pay(
             part => drop(take(found, part)?),
         }
     }
-    Ok(amount_cents.min(set_aside.saturating_add(there)))
+    let posted = amount_cents - left;
+    Ok((posted, posted.min(set_aside.saturating_add(there))))
 }
 
 /// Whether nobody knows yet that leave is refused: it is asked for again.

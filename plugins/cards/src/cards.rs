@@ -23,9 +23,6 @@ const RETURN_ATTEMPTS: u32 = 100;
 /// Cards of one commit when all are closed. The transfer of each is four rows of the thousand that
 /// a commit has.
 const CARDS_A_COMMIT: u32 = 50;
-/// Authorizations of one commit when all are closed: each is a row in every budget and every limit
-/// that counts it.
-const AUTHORIZATIONS_A_COMMIT: u32 = 5;
 
 /// A card, as it is kept. Its balance is the ledger's.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
@@ -444,7 +441,7 @@ fn close_authorizations(card: &str, failed: &mut Option<Failure>) -> Result<()> 
     let mut cursor = None;
     loop {
         let open = AUTHORIZATIONS.matching("open", card).relax();
-        let page = open.page_at(Cursor { limit: AUTHORIZATIONS_A_COMMIT, cursor })?;
+        let page = open.page_at(Cursor { limit: authorizations::A_COMMIT, cursor })?;
         if page.items.is_empty() {
             return Ok(());
         }

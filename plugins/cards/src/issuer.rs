@@ -28,7 +28,8 @@ pub(crate) const ISSUE: &str = "issue";
 pub(crate) const MIRROR: &str = "mirror";
 
 /// The amounts that the issuer has paid and got back, by its own ids.
-pub(crate) const MOVES: Collection<Move> = Collection::new("moves").unique(&["reference"]);
+pub(crate) const MOVES: Collection<Move> =
+    Collection::new("moves").unique(&["reference"]).index(&[Index::text("owed")]);
 /// Authorizations that the issuer has ended, or never began: its word of that may come before the
 /// question is through.
 pub(crate) const ENDED: Collection<End> = Collection::new("ended").unique(&["reference"]);
@@ -42,6 +43,8 @@ const AGAIN_SECONDS: u32 = 120;
 const ATTEMPTS: u32 = 100;
 /// The issuer keeps idempotency keys for a day: nothing is asked again after this.
 const ASKED_SECONDS: u32 = 20 * 3_600;
+/// Amounts that are owed to a card, of which each payment covers as much as it can.
+const OWED_MAX: u32 = 10;
 /// Payments of one authorization that are waited for. Of one with more, what is set aside stays so until it
 /// expires.
 const PAID_MAX: usize = 100;
@@ -79,6 +82,12 @@ pub(crate) struct Move {
     amount_cents: u64,
     /// Less than the amount where the account did not have it: a person has to look.
     covered_cents: u64,
+    /// The part that is not posted yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    left_cents: Option<u64>,
+    /// The card, while merchants have not been paid yet what they give back to it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    owed: Option<String>,
 }
 
 /// That the issuer has ended an authorization.
@@ -88,7 +97,7 @@ pub(crate) struct End {
     reference: String,
     card: String,
     /// The payments that it has named, by its ids: they are told before or after.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     paid: Vec<String>,
 }
 
@@ -439,9 +448,15 @@ pub(crate) fn hear(call: &Received) -> Result<()> {
     }
 }
 
+/// The issuer's end of a card's authorization.
+fn find_end(card: &str, reference: &str) -> Result<Option<End>> {
+    let found = ENDED.lookup("reference", reference)?.map(|found| found.body);
+    Ok(found.filter(|end| end.card == card))
+}
+
 /// Whether the issuer has ended an authorization.
-pub(crate) fn is_ended(reference: &str) -> Result<bool> {
-    Ok(ENDED.lookup("reference", reference)?.is_some())
+pub(crate) fn is_ended(card: &str, reference: &str) -> Result<bool> {
+    Ok(find_end(card, reference)?.is_some())
 }
 
 /// An authorization is over. An amount that was paid by it and not told yet still comes from the
@@ -457,12 +472,12 @@ fn note_end(card: &str, reference: String, object: &Value) -> Result<()> {
     match ENDED.lookup("reference", &reference)? {
         None => drop(ENDED.insert(end)?),
         // Its word may come late: the one that names more was said later.
-        Some(known) if known.body.paid.len() < end.paid.len() => {
+        Some(known) if known.body.card == end.card && known.body.paid.len() < end.paid.len() => {
             ENDED.replace(&known.id, end)?;
         }
         Some(_) => {}
     }
-    match is_over(&reference, None)? {
+    match is_over(card, &reference, None)? {
         true => authorizations::release(card, &reference),
         false => Ok(()),
     }
@@ -470,49 +485,94 @@ fn note_end(card: &str, reference: String, object: &Value) -> Result<()> {
 
 /// Whether the issuer has ended an authorization and told all that it has paid by it; `told` is what it
 /// tells now.
-fn is_over(reference: &str, told: Option<&str>) -> Result<bool> {
-    let Some(end) = ENDED.lookup("reference", reference)? else { return Ok(false) };
-    let mut is_told = end.body.paid.len() <= PAID_MAX;
-    for id in end.body.paid.iter().filter(|id| told != Some(id)).take(PAID_MAX) {
-        is_told = is_told && MOVES.lookup("reference", id)?.is_some();
+fn is_over(card: &str, reference: &str, told: Option<&str>) -> Result<bool> {
+    let Some(end) = find_end(card, reference)? else { return Ok(false) };
+    let mut is_told = end.paid.len() <= PAID_MAX;
+    for id in end.paid.iter().filter(|id| told != Some(id)).take(PAID_MAX) {
+        let known = MOVES.lookup("reference", id)?;
+        is_told = is_told && known.is_some_and(|known| known.body.left_cents.is_none());
     }
     Ok(is_told)
 }
 
 /// The issuer has paid a merchant, or got something back: posted once, and as far as it is there.
 fn note_move(card: &str, reference: String, object: &Value) -> Result<()> {
-    if MOVES.lookup("reference", &reference)?.is_some() {
-        return Ok(());
-    }
     in_dollars(object)?;
     let card = cards::find(card)?;
     let amount = object["amount"]
         .as_i64()
         .ok_or_else(|| Failure::provider("the issuer's transaction has no amount"))?;
-    let amount_cents = amount.unsigned_abs();
     let authorization = object["authorization"].as_str();
-    let is_over = authorization.map_or(Ok(false), |id| is_over(id, Some(&reference)))?;
-    let (kind, covered_cents) = if amount < 0 {
-        let merchant = merchant(object);
-        let paid = authorizations::pay(&card.id, authorization, merchant, amount_cents, is_over);
-        ("capture", paid?)
-    } else {
-        if let Some(authorization) = authorization.filter(|_| is_over) {
-            authorizations::release(&card.id, authorization)?;
-        }
-        ("refund", take_back(&card, amount_cents, &reference)?)
+    let is_over = authorization.map_or(Ok(false), |id| is_over(&card.id, id, Some(&reference)))?;
+    let mut moved = match MOVES.lookup("reference", &reference)? {
+        Some(known) => known,
+        None => MOVES.insert(Move {
+            reference,
+            card: card.id.clone(),
+            kind: if amount < 0 { "capture" } else { "refund" }.to_owned(),
+            amount_cents: amount.unsigned_abs(),
+            covered_cents: 0,
+            left_cents: Some(amount.unsigned_abs()).filter(|cents| *cents > 0),
+            owed: None,
+        })?,
     };
-    let id = card.id.clone();
-    if covered_cents < amount_cents {
-        let fields = [("card", id.as_str()), ("transaction", reference.as_str())];
-        log::error("an issuer has moved more than the card has; it is frozen", &fields);
-        if card.body.status == Status::Active {
-            cards::replace(&id, Card { status: Status::Frozen, ..card.body })?;
+    while let Some(left_cents) = moved.body.left_cents {
+        let covered_cents = moved.body.covered_cents;
+        let (posted, covered) = if amount < 0 {
+            authorizations::pay(&card.id, authorization, merchant(object), left_cents, is_over)?
+        } else {
+            (left_cents, take_back(&card, left_cents, &moved.body.reference)?)
+        };
+        let left_cents = Some(left_cents - posted).filter(|cents| *cents > 0);
+        let covered_cents = covered_cents + covered;
+        let is_owed = amount > 0 && covered_cents < moved.body.amount_cents;
+        let owed = is_owed.then(|| card.id.clone());
+        moved = MOVES.replace(&moved.id, Move { left_cents, covered_cents, owed, ..moved.body })?;
+        if left_cents.is_some() {
+            documents::checkpoint()?;
+            continue;
         }
+        freeze_uncovered(&card, &moved.body)?;
     }
-    MOVES
-        .insert(Move { reference, card: id, kind: kind.to_owned(), amount_cents, covered_cents })
-        .map(drop)
+    if amount < 0 {
+        give_owed(&card)?;
+    }
+    match authorization.filter(|_| is_over) {
+        Some(authorization) => authorizations::release(&card.id, authorization),
+        None => Ok(()),
+    }
+}
+
+/// Freezes a card that had less than was moved.
+fn freeze_uncovered(card: &Doc<Card>, moved: &Move) -> Result<()> {
+    if moved.covered_cents == moved.amount_cents {
+        return Ok(());
+    }
+    let fields = [("card", card.id.as_str()), ("transaction", moved.reference.as_str())];
+    log::error("an issuer has moved more than the card has; it is frozen", &fields);
+    match card.body.status {
+        Status::Active => {
+            cards::replace(&card.id, Card { status: Status::Frozen, ..card.body.clone() }).map(drop)
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Merchants were paid: what they have given back before that comes to the card now.
+fn give_owed(card: &Doc<Card>) -> Result<()> {
+    let owed = MOVES.matching("owed", &card.id).oldest_first().limit(OWED_MAX).find()?.items;
+    if owed.is_empty() {
+        return Ok(());
+    }
+    // They have it with the commit.
+    documents::checkpoint()?;
+    for Doc { id, body, .. } in owed {
+        let missing = body.amount_cents - body.covered_cents;
+        let covered_cents = body.covered_cents + take_back(card, missing, &body.reference)?;
+        let owed = body.owed.filter(|_| covered_cents < body.amount_cents);
+        MOVES.replace(&id, Move { covered_cents, owed, ..body })?;
+    }
+    Ok(())
 }
 
 /// Posts what comes back to a card, as far as it is there; answers how much that was. Of a canceled

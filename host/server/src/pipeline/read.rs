@@ -84,6 +84,7 @@ pub async fn read(
         }
     };
     if let Some(media) = media.filter(|_| !bytes.is_empty()) {
+        coding(&accepted.headers)?;
         media_type(&accepted.headers, &media)?;
     }
     Ok(ReadBody { bytes, late: began.elapsed() > PROMPT })
@@ -103,6 +104,16 @@ fn word_unread(unread: Unread, size_max: usize) -> Refusal {
             Refusal::rate_limited(1).hint("Send fewer large bodies at once.")
         }
         Unread::Broken => Refusal::invalid("body", "The body broke off."),
+    }
+}
+
+/// Refuses a body that is compressed: it is taken as it is sent (RFC 9110, section 15.5.16).
+fn coding(headers: &HeaderMap) -> Result<(), Refusal> {
+    let sent = headers.get_all(header::CONTENT_ENCODING);
+    match sent.iter().all(|coding| coding.as_bytes().eq_ignore_ascii_case(b"identity")) {
+        true => Ok(()),
+        false => Err(Refusal::new(Code::UnsupportedMediaType, "The body must not be compressed.")
+            .param("Content-Encoding")),
     }
 }
 
@@ -158,6 +169,17 @@ mod tests {
 
     fn sent(media: &str) -> HeaderMap {
         [(header::CONTENT_TYPE, media.parse().unwrap())].into_iter().collect()
+    }
+
+    #[test]
+    fn a_compressed_body_is_refused() {
+        for (coded, fits) in [("identity", true), ("IDENTITY", true), ("gzip", false), ("", false)]
+        {
+            let headers =
+                [(header::CONTENT_ENCODING, coded.parse().unwrap())].into_iter().collect();
+            assert_eq!(coding(&headers).is_ok(), fits, "{coded}");
+        }
+        assert!(coding(&HeaderMap::new()).is_ok());
     }
 
     #[test]

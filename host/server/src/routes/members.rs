@@ -30,7 +30,7 @@ use crate::route::HostRoute;
 use crate::serve::{Answer, Body};
 
 /// How many keys of somebody who leaves or is demoted are named in the answer.
-const KEYS_NAMED_MAX: u32 = 200;
+const KEYS_NAMED_MAX: u32 = 1_000;
 
 /// The rows of members.
 pub fn routes() -> Vec<HostRoute> {
@@ -263,6 +263,8 @@ pub async fn update_member(
 async fn keys_made_by(txn: &mut Txn, member: &Member) -> Result<Vec<KeyId>, Refusal> {
     let reach = Reach::organization(member.organization.as_str());
     let made = [("maker", member.account.as_str())];
+    // Validated at the commit: a key that is made at the same moment is named too.
+    stored::count::<ApiKey>(txn, &reach, &made).await?;
     let (keys, _) = stored::list::<ApiKey>(txn, &reach, &made, KEYS_NAMED_MAX, 0).await?;
     Ok(keys.into_iter().map(|key| key.record.id).collect())
 }

@@ -29,6 +29,8 @@ const BATCH_BYTES_ENOUGH: usize = 1024 * 1024;
 const SHARE_BYTES_ENOUGH: usize = 512 * 1024;
 /// A unit of more bytes is a large one; while those are kept back, a batch has no more either.
 const LARGE_BYTES: usize = 256 * 1024;
+/// Organizations whose last unit was served ahead of others, of which that is remembered.
+const AHEAD_MAX: usize = 4_096;
 /// A unit's bytes beside its own, where turns are counted.
 const UNIT_BYTES: usize = 4 * 1024;
 
@@ -64,6 +66,9 @@ struct State {
     /// How many bytes an organization has had that has always had units waiting: whoever comes
     /// begins here.
     served: u64,
+    /// The turn at which an organization without waiting units begins, if that is beyond `served`:
+    /// one that comes again and again does not come before those who wait.
+    ahead: HashMap<String, u64>,
     /// Turns that were given so far.
     given: u64,
     units: usize,
@@ -127,7 +132,8 @@ impl Queue {
         tenant.bytes += job.bytes;
         tenant.jobs.push_back(job);
         if tenant.jobs.len() == 1 {
-            let served = state.served;
+            let ahead = state.ahead.remove(&organization).unwrap_or_default();
+            let served = state.served.max(ahead);
             state.give_turn(served, organization);
         }
         drop(state);
@@ -233,6 +239,7 @@ impl State {
         let (mut rows, mut bytes) = (0, 0);
         let is_shared = self.tenants.len() > 1;
         let (keeps_back, mut leaves) = (self.keeps_back(), false);
+        let small_first = is_shared && !self.has_left;
         while let Some((turn, organization)) = self.turns.pop_first() {
             let Some(tenant) = self.tenants.get_mut(&organization) else { continue };
             if is_shared && tenant.batched >= SHARE_BYTES_ENOUGH {
@@ -241,8 +248,7 @@ impl State {
             }
             let is_kept = |job: &Job| keeps_back && bytes + job.bytes > LARGE_BYTES;
             // Small units wait for no large one in two batches on end.
-            let is_left =
-                |job: &Job| !self.has_left && !batch.is_empty() && job.bytes > LARGE_BYTES;
+            let is_left = |job: &Job| small_first && !batch.is_empty() && job.bytes > LARGE_BYTES;
             if let Some(job) = tenant.jobs.front()
                 && (is_kept(job) || is_left(job))
             {
@@ -267,15 +273,26 @@ impl State {
             self.units -= 1;
             self.bytes -= job.bytes;
             self.served = self.served.max(turn.0);
+            let next = turn.0 + (job.bytes + UNIT_BYTES) as u64;
             if tenant.jobs.is_empty() {
                 self.tenants.remove(&organization);
+                self.ahead.insert(organization, next);
             } else {
-                self.give_turn(turn.0 + (job.bytes + UNIT_BYTES) as u64, organization);
+                self.give_turn(next, organization);
             }
             batch.push(job);
         }
         self.turns.extend(aside);
         self.has_left = leaves;
+        // Nobody is ahead of nobody.
+        if self.units == 0 {
+            self.ahead.clear();
+        } else if self.ahead.len() > AHEAD_MAX {
+            self.ahead.retain(|_, ahead| *ahead > self.served);
+            if self.ahead.len() > AHEAD_MAX {
+                self.ahead.clear();
+            }
+        }
         for job in &batch {
             if let Some(tenant) = self.tenants.get_mut(&job.unit.organization) {
                 tenant.batched = 0;
@@ -354,13 +371,38 @@ mod tests {
     }
 
     #[test]
+    fn who_comes_again_at_once_comes_before_nobody_who_waits() {
+        let queue = Queue::new(600, 1 << 30);
+        let names: Vec<_> = (0..16).map(|n| format!("sender-{n}")).collect();
+        for name in &names {
+            queue.push(large(name, 1_200_000)).expect("there is room");
+        }
+        for _ in 0..8 {
+            queue.push(job("calm")).expect("there is room");
+        }
+        let mut batches = 0;
+        let mut calm = 0;
+        while calm < 8 {
+            let batch = queue.batch();
+            batches += 1;
+            calm += organizations(&batch).iter().filter(|name| **name == "calm").count();
+            for name in organizations(&batch).into_iter().filter(|name| *name != "calm") {
+                queue.push(large(name, 1_200_000)).expect("there is room");
+            }
+        }
+        // Those who have waited before it, and no second time.
+        assert!(batches <= names.len() + 2, "{batches}");
+    }
+
+    #[test]
     fn a_unit_of_more_bytes_than_a_batch_is_not_kept_back_by_small_ones() {
         let queue = Queue::new(600, 1 << 30);
         queue.push(job("calm")).expect("there is room");
         queue.push(large("whole", 4_000_000)).expect("there is room");
         assert_eq!(organizations(&queue.batch()), ["calm"], "it is left once");
         queue.push(job("calm")).expect("there is room");
-        assert_eq!(organizations(&queue.batch()), ["calm", "whole"]);
+        assert_eq!(organizations(&queue.batch()), ["whole"], "and no longer");
+        assert_eq!(organizations(&queue.batch()), ["calm"]);
         assert_eq!(queue.waiting(), (0, 0));
     }
 

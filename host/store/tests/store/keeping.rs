@@ -331,6 +331,22 @@ async fn a_backup_restores_to_either_database(bed: Bed) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn of_two_backups_to_one_name_one_is_written_and_the_other_refused() {
+    let bed = Bed::sqlite().await;
+    furnish(&bed.store).await;
+    let file = bed.config.data_dir.join("backup");
+    let unfinished = bed.config.data_dir.join("backup.unfinished");
+    let another = std::fs::File::create(&unfinished).unwrap();
+    another.lock().unwrap();
+    let refused = bed.store.backup(&file).await.unwrap_err().to_string();
+    assert!(refused.contains("another backup"), "{refused}");
+    assert!(unfinished.exists() && !file.exists(), "what the other writes stays");
+    drop(another);
+    bed.store.backup(&file).await.unwrap();
+    assert!(file.exists() && !unfinished.exists());
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn backups_to_names_alike_do_not_meet() {
     let bed = Bed::sqlite().await;
     furnish(&bed.store).await;

@@ -71,10 +71,20 @@ impl Bench {
     }
 
     fn ask(&self, authorization: &str, cents: u64, currency: &str) -> Result<Value, Failure> {
+        self.ask_as(authorization, authorization, cents, currency)
+    }
+
+    /// Another request of an authorization.
+    fn ask_as(
+        &self,
+        event: &str,
+        authorization: &str,
+        cents: u64,
+        currency: &str,
+    ) -> Result<Value, Failure> {
         let object = json!({ "id": authorization, "pending_request": { "amount": cents, "currency": currency }, "merchant_data": { "name": "books" } });
-        let event =
-            json!({ "type": "issuing_authorization.request", "data": { "object": object } });
-        self.host.ask_hook(&self.host.hooks()[0], authorization, &event.to_string())
+        let body = json!({ "type": "issuing_authorization.request", "data": { "object": object } });
+        self.host.ask_hook(&self.host.hooks()[0], event, &body.to_string())
     }
 
     fn tell(&self, kind: &str, object: Value) {
@@ -219,11 +229,12 @@ fn orders(of: usize) -> Vec<Vec<usize>> {
 
 #[test]
 fn what_is_not_paid_is_given_back_with_the_last_word_in_whichever_order_they_come() {
-    let moves = [("ipi_1", -300), ("ipi_2", -500), ("ipi_3", -20)];
+    let moves = [("ipi_1", -300), ("ipi_2", -500), ("ipi_3", 20)];
     for order in orders(moves.len() + 1) {
         let bench = Bench::new();
         let card = bench.carded();
         bench.ask("iauth_1", 1_000, "usd").unwrap();
+        let (mut paid, mut back) = (0, 0);
         for (told, place) in order.iter().enumerate() {
             match moves.get(*place) {
                 Some((id, cents)) => bench.paid(id, Some("iauth_1"), *cents),
@@ -232,7 +243,10 @@ fn what_is_not_paid_is_given_back_with_the_last_word_in_whichever_order_they_com
                     json!({ "id": "iauth_1", "approved": true, "status": "closed", "transactions": moves.map(|(id, _)| json!({ "id": id })) }),
                 ),
             }
-            let expected = if told == moves.len() { 1_000 - 820 } else { 0 };
+            let cents = moves.get(*place).map_or(0, |(_, cents)| *cents);
+            (paid, back) = (paid - cents.min(0), back + cents.max(0));
+            // Merchants give back what they have been paid.
+            let expected = if told == moves.len() { 1_000 - 800 + 20 } else { back.min(paid) };
             assert_eq!(bench.card(&card)["balance_cents"], expected, "{order:?}, {told}");
         }
     }
@@ -373,4 +387,36 @@ fn a_number_is_the_issuers_and_is_told_of() {
     assert_eq!(refused.reason_text(), Some("card_frozen"));
     let events = bench.host.events();
     assert_eq!(events.iter().filter(|event| event.name == "cards.revealed").count(), 1);
+}
+
+#[test]
+fn an_authorization_that_has_grown_by_a_hundred_requests_is_paid_and_ended() {
+    let bench = Bench::new();
+    let card = bench.carded();
+    let grow = |authorization: &str| {
+        for n in 0..100 {
+            let told = bench.ask_as(&format!("{authorization}-{n}"), authorization, 5, "usd");
+            assert!(told.is_ok(), "{n}: {told:?}");
+        }
+        let more = bench.ask_as("more", authorization, 5, "usd").unwrap_err();
+        assert_eq!(more.reason_text(), Some("requests_exhausted"));
+    };
+    let end = |authorization: &str| {
+        bench.tell(
+            "issuing_authorization.updated",
+            json!({ "id": authorization, "approved": true, "status": "closed", "transactions": [] }),
+        );
+    };
+    grow("iauth_1");
+    bench.paid("ipi_1", Some("iauth_1"), -401);
+    assert_eq!(bench.card(&card)["balance_cents"], 500, "the rest stays set aside");
+    end("iauth_1");
+    assert_eq!(bench.card(&card)["balance_cents"], 599);
+    grow("iauth_2");
+    end("iauth_2");
+    assert_eq!(bench.card(&card)["balance_cents"], 599, "all of it is given back");
+    grow("iauth_3");
+    bench.paid("ipi_3", Some("iauth_3"), -550);
+    assert_eq!(bench.card(&card)["balance_cents"], 49, "more than was asked about");
+    assert_eq!(bench.card(&card)["status"], "active");
 }
