@@ -305,6 +305,25 @@ on_both! {
         world.books_agree();
     }
 
+    fn what_is_given_back_before_it_is_paid_comes_to_the_card_once(world: world()) {
+        let double = issuer(world);
+        let card = Carded::new(world, &double, &json!({}), 5_000);
+        for n in 0..4 {
+            card.tell_move(world, &format!("ipi_back_{n}"), None, 100);
+        }
+        until("somebody is to look", || card.read()["status"] == "frozen");
+        std::thread::scope(|scope| {
+            for n in 0..10 {
+                let card = &card;
+                scope.spawn(move || card.tell_move(world, &format!("ipi_paid_{n}"), None, -60));
+            }
+        });
+        until("all of it is posted", || card.balance() == 5_000 - 600 + 400);
+        card.tell_move(world, "ipi_last", None, -1);
+        until("nothing comes a second time", || card.balance() == 5_000 - 601 + 400);
+        world.books_agree();
+    }
+
     fn what_was_never_asked_counts_in_full_budgets_and_stops_its_user(world: world()) {
         let double = issuer(world);
         let card = Carded::new(world, &double, &json!({}), 1_000);

@@ -36,6 +36,10 @@ impl Reach {
     pub fn deployment() -> Self {
         Self("d".into())
     }
+    /// The organization whose reach it is.
+    pub fn of_organization(&self) -> Option<&str> {
+        self.0.strip_prefix("o/")
+    }
     /// A reach as the store kept it.
     pub fn from_store(text: String) -> Self {
         Self(text.into())

@@ -443,7 +443,7 @@ pub(crate) fn hear(call: &Received) -> Result<()> {
         "issuing_authorization.updated" if object["status"] != "pending" => {
             note_end(&call.document, id, object)
         }
-        "issuing_transaction.created" => note_move(&call.document, id, object),
+        "issuing_transaction.created" => note_move(&call.document, &id, object),
         _ => Ok(()),
     }
 }
@@ -496,18 +496,32 @@ fn is_over(card: &str, reference: &str, told: Option<&str>) -> Result<bool> {
 }
 
 /// The issuer has paid a merchant, or got something back: posted once, and as far as it is there.
-fn note_move(card: &str, reference: String, object: &Value) -> Result<()> {
+fn note_move(card: &str, reference: &str, object: &Value) -> Result<()> {
     in_dollars(object)?;
-    let card = cards::find(card)?;
+    while !post(card, reference, object)? {
+        documents::checkpoint()?;
+    }
+    give_owed(card)?;
+    match object["authorization"].as_str() {
+        Some(authorization) if is_over(card, authorization, Some(reference))? => {
+            authorizations::release(card, authorization)
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Posts what one commit can of a move; answers whether that was the last of it. Each commit reads
+/// anew what it changes: another word on it may have come between.
+fn post(card: &str, reference: &str, object: &Value) -> Result<bool> {
     let amount = object["amount"]
         .as_i64()
         .ok_or_else(|| Failure::provider("the issuer's transaction has no amount"))?;
     let authorization = object["authorization"].as_str();
-    let is_over = authorization.map_or(Ok(false), |id| is_over(&card.id, id, Some(&reference)))?;
-    let mut moved = match MOVES.lookup("reference", &reference)? {
+    let card = cards::find(card)?;
+    let moved = match MOVES.lookup("reference", reference)? {
         Some(known) => known,
         None => MOVES.insert(Move {
-            reference,
+            reference: reference.to_owned(),
             card: card.id.clone(),
             kind: if amount < 0 { "capture" } else { "refund" }.to_owned(),
             amount_cents: amount.unsigned_abs(),
@@ -516,31 +530,24 @@ fn note_move(card: &str, reference: String, object: &Value) -> Result<()> {
             owed: None,
         })?,
     };
-    while let Some(left_cents) = moved.body.left_cents {
-        let covered_cents = moved.body.covered_cents;
-        let (posted, covered) = if amount < 0 {
-            authorizations::pay(&card.id, authorization, merchant(object), left_cents, is_over)?
-        } else {
-            (left_cents, take_back(&card, left_cents, &moved.body.reference)?)
-        };
-        let left_cents = Some(left_cents - posted).filter(|cents| *cents > 0);
-        let covered_cents = covered_cents + covered;
-        let is_owed = amount > 0 && covered_cents < moved.body.amount_cents;
-        let owed = is_owed.then(|| card.id.clone());
-        moved = MOVES.replace(&moved.id, Move { left_cents, covered_cents, owed, ..moved.body })?;
-        if left_cents.is_some() {
-            documents::checkpoint()?;
-            continue;
-        }
-        freeze_uncovered(&card, &moved.body)?;
+    let Some(left_cents) = moved.body.left_cents else { return Ok(true) };
+    let (posted, covered) = if amount < 0 {
+        let is_over =
+            authorization.map_or(Ok(false), |id| is_over(&card.id, id, Some(reference)))?;
+        authorizations::pay(&card.id, authorization, merchant(object), left_cents, is_over)?
+    } else {
+        (left_cents, take_back(&card, left_cents, reference)?)
+    };
+    let left_cents = Some(left_cents - posted).filter(|cents| *cents > 0);
+    let covered_cents = moved.body.covered_cents + covered;
+    let is_owed = amount > 0 && covered_cents < moved.body.amount_cents;
+    let owed = is_owed.then(|| card.id.clone());
+    let moved = MOVES.replace(&moved.id, Move { left_cents, covered_cents, owed, ..moved.body })?;
+    if left_cents.is_some() {
+        return Ok(false);
     }
-    if amount < 0 {
-        give_owed(&card)?;
-    }
-    match authorization.filter(|_| is_over) {
-        Some(authorization) => authorizations::release(&card.id, authorization),
-        None => Ok(()),
-    }
+    freeze_uncovered(&card, &moved.body)?;
+    Ok(true)
 }
 
 /// Freezes a card that had less than was moved.
@@ -558,17 +565,18 @@ fn freeze_uncovered(card: &Doc<Card>, moved: &Move) -> Result<()> {
     }
 }
 
-/// Merchants were paid: what they have given back before that comes to the card now.
-fn give_owed(card: &Doc<Card>) -> Result<()> {
-    let owed = MOVES.matching("owed", &card.id).oldest_first().limit(OWED_MAX).find()?.items;
-    if owed.is_empty() {
+/// What merchants have given back before they were paid comes to the card once they are.
+fn give_owed(card: &str) -> Result<()> {
+    let owed = || MOVES.matching("owed", card).oldest_first().limit(OWED_MAX).find();
+    if owed()?.items.is_empty() {
         return Ok(());
     }
-    // They have it with the commit.
+    // They have what they were paid with the commit; who is owed is read in the next.
     documents::checkpoint()?;
-    for Doc { id, body, .. } in owed {
+    let card = cards::find(card)?;
+    for Doc { id, body, .. } in owed()?.items {
         let missing = body.amount_cents - body.covered_cents;
-        let covered_cents = body.covered_cents + take_back(card, missing, &body.reference)?;
+        let covered_cents = body.covered_cents + take_back(&card, missing, &body.reference)?;
         let owed = body.owed.filter(|_| covered_cents < body.amount_cents);
         MOVES.replace(&id, Move { covered_cents, owed, ..body })?;
     }

@@ -111,6 +111,11 @@ impl Settling {
         })
     }
 
+    /// The organization in whose turn it is written.
+    fn organization(&self) -> &str {
+        self.key.reach.of_organization().unwrap_or_default()
+    }
+
     /// The job's id.
     pub(super) fn id(&self) -> &str {
         &self.key.id
@@ -139,7 +144,7 @@ impl Settling {
 
     /// Settles it without a run.
     pub(super) async fn end(&self, ended: Result<Value, Value>) {
-        let mut txn = self.store.begin("");
+        let mut txn = self.store.begin(self.organization());
         if self
             .settle(
                 &mut txn,
@@ -166,7 +171,8 @@ impl Settling {
     async fn release(&self, write: impl FnOnce(Key, String) -> Write) {
         let By::Lease(token) = &self.by else { return };
         let writes = vec![write(self.key.clone(), token.clone())];
-        self.commit(Unit { writes, ..Unit::default() }).await;
+        let organization = self.organization().to_owned();
+        self.commit(Unit { organization, writes, ..Unit::default() }).await;
     }
 
     async fn commit(&self, unit: Unit) {

@@ -31,6 +31,8 @@ const SHARE_BYTES_ENOUGH: usize = 512 * 1024;
 const LARGE_BYTES: usize = 256 * 1024;
 /// Organizations whose last unit was served ahead of others, of which that is remembered.
 const AHEAD_MAX: usize = 4_096;
+/// A row's share of a batch, as bytes.
+const ROW_BYTES: usize = BATCH_BYTES_ENOUGH / BATCH_ROWS_MAX;
 /// A unit's bytes beside its own, where turns are counted.
 const UNIT_BYTES: usize = 4 * 1024;
 
@@ -52,6 +54,11 @@ impl Job {
         let turns = charter_kernel::apply::meeting_rows(&unit).map(Turn::at).collect();
         Self { unit, settling, rows, bytes, turns, answer }
     }
+    /// The cost at which turns are counted, in bytes: a batch is full of rows as it is of bytes.
+    fn cost(&self) -> u64 {
+        (self.bytes.max(self.rows * ROW_BYTES) + UNIT_BYTES) as u64
+    }
+
     /// Tells the outcome; nobody may be waiting any more.
     pub(crate) fn answer(self, answer: Answer) {
         let _ = self.answer.send(answer);
@@ -273,7 +280,7 @@ impl State {
             self.units -= 1;
             self.bytes -= job.bytes;
             self.served = self.served.max(turn.0);
-            let next = turn.0 + (job.bytes + UNIT_BYTES) as u64;
+            let next = turn.0 + job.cost();
             if tenant.jobs.is_empty() {
                 self.tenants.remove(&organization);
                 self.ahead.insert(organization, next);
@@ -289,8 +296,10 @@ impl State {
             self.ahead.clear();
         } else if self.ahead.len() > AHEAD_MAX {
             self.ahead.retain(|_, ahead| *ahead > self.served);
+            // Too many to remember each: those who come begin behind all who wait by now.
             if self.ahead.len() > AHEAD_MAX {
-                self.ahead.clear();
+                let farthest = self.ahead.drain().map(|(_, ahead)| ahead).max();
+                self.served = self.served.max(farthest.unwrap_or_default());
             }
         }
         for job in &batch {
@@ -392,6 +401,42 @@ mod tests {
         }
         // Those who have waited before it, and no second time.
         assert!(batches <= names.len() + 2, "{batches}");
+    }
+
+    #[test]
+    fn nobody_is_passed_for_ever_by_more_organizations_than_are_remembered() {
+        let queue = Queue::new(1 << 20, 1 << 30);
+        let names: Vec<_> = (0..AHEAD_MAX + 1_000).map(|n| n.to_string()).collect();
+        names.iter().for_each(|name| queue.push(job(name)).expect("there is room"));
+        let own = [large("calm", 90_000), job("calm")];
+        own.into_iter().for_each(|job| queue.push(job).expect("there is room"));
+        let (mut batches, mut calm) = (0, 0);
+        while calm < 2 {
+            let batch = queue.batch();
+            batches += 1;
+            calm += organizations(&batch).iter().filter(|name| **name == "calm").count();
+            for name in organizations(&batch).into_iter().filter(|name| *name != "calm") {
+                queue.push(job(name)).expect("there is room");
+            }
+            assert!(batches < 1_000, "it waits for ever");
+        }
+    }
+
+    #[test]
+    fn many_rows_cost_as_much_as_many_bytes() {
+        let queue = Queue::new(600, 1 << 30);
+        let key =
+            |n: usize| Key::new(&Reach::organization("rows"), &Space::host("x"), n.to_string());
+        for _ in 0..8 {
+            let writes = (0..440).map(|n| Write::Remove { key: key(n), expected: None }).collect();
+            let unit = Unit { organization: "rows".into(), writes, ..Unit::default() };
+            queue.push(Job::new(unit, false, oneshot::channel().0)).expect("there is room");
+        }
+        queue.push(large("calm", 1_000_000)).expect("there is room");
+        queue.push(job("calm")).expect("there is room");
+        let batches: Vec<_> = std::iter::repeat_with(|| queue.batch()).take(4).collect();
+        let calm = batches.iter().flatten().filter(|job| job.unit.organization == "calm").count();
+        assert_eq!(calm, 2, "the second one waits for a batch or two of the other's");
     }
 
     #[test]
