@@ -312,9 +312,9 @@ on_both! {
             card.tell_move(world, &format!("ipi_back_{n}"), None, 100);
         }
         until("somebody is to look", || card.read()["status"] == "frozen");
+        let (world, card) = (&*world, &card);
         std::thread::scope(|scope| {
             for n in 0..10 {
-                let card = &card;
                 scope.spawn(move || card.tell_move(world, &format!("ipi_paid_{n}"), None, -60));
             }
         });

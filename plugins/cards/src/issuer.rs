@@ -43,8 +43,8 @@ const AGAIN_SECONDS: u32 = 120;
 const ATTEMPTS: u32 = 100;
 /// The issuer keeps idempotency keys for a day: nothing is asked again after this.
 const ASKED_SECONDS: u32 = 20 * 3_600;
-/// Amounts that are owed to a card, of which each payment covers as much as it can.
-const OWED_MAX: u32 = 10;
+/// Amounts owed to a card that are given to it in one commit.
+const OWED_A_COMMIT: u32 = 10;
 /// Payments of one authorization that are waited for. Of one with more, what is set aside stays so until it
 /// expires.
 const PAID_MAX: usize = 100;
@@ -565,20 +565,26 @@ fn freeze_uncovered(card: &Doc<Card>, moved: &Move) -> Result<()> {
     }
 }
 
-/// What merchants have given back before they were paid comes to the card once they are.
+/// Refunds of merchants that were told before their payments come to the card once those are posted,
+/// in portions.
 fn give_owed(card: &str) -> Result<()> {
-    let owed = || MOVES.matching("owed", card).oldest_first().limit(OWED_MAX).find();
-    if owed()?.items.is_empty() {
-        return Ok(());
-    }
-    // They have what they were paid with the commit; who is owed is read in the next.
-    documents::checkpoint()?;
-    let card = cards::find(card)?;
-    for Doc { id, body, .. } in owed()?.items {
-        let missing = body.amount_cents - body.covered_cents;
-        let covered_cents = body.covered_cents + take_back(&card, missing, &body.reference)?;
-        let owed = body.owed.filter(|_| covered_cents < body.amount_cents);
-        MOVES.replace(&id, Move { covered_cents, owed, ..body })?;
+    let owed = || MOVES.matching("owed", card).oldest_first().limit(OWED_A_COMMIT).find();
+    while !owed()?.items.is_empty() {
+        // They have what they were paid with the commit; who is owed is read in the next.
+        documents::checkpoint()?;
+        let card = cards::find(card)?;
+        let mut given = 0;
+        for Doc { id, body, .. } in owed()?.items {
+            let missing = body.amount_cents - body.covered_cents;
+            let part = take_back(&card, missing, &body.reference)?;
+            let covered_cents = body.covered_cents + part;
+            let owed = body.owed.filter(|_| covered_cents < body.amount_cents);
+            MOVES.replace(&id, Move { covered_cents, owed, ..body })?;
+            given += part;
+        }
+        if given == 0 {
+            break;
+        }
     }
     Ok(())
 }
