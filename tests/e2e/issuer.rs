@@ -290,8 +290,8 @@ on_both! {
             assert_eq!(card.send(&world.anonymous(), &grown).expect(200)["approved"], true, "{n}");
         }
         assert_eq!(card.balance(), 200);
+        card.tell_end(world, ("updated", "iauth_6"), (true, "closed"), &["ipi_6a"]);
         card.tell_move(world, "ipi_6a", Some("iauth_6"), -301);
-        card.tell_authorization(world, "updated", "iauth_6", true, "closed");
         until("the rest is given back", || card.balance() == 200 + 49);
         card.tell_move(world, "ipi_6b", None, 301);
         until("it is posted", || card.balance() == 550);
