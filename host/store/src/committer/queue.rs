@@ -70,11 +70,10 @@ struct State {
     tenants: HashMap<String, Tenant>,
     /// Organizations that have units waiting, next one first: by their bytes, then by who came.
     turns: BTreeMap<(u64, u64), String>,
-    /// How many bytes an organization has had that has always had units waiting: whoever comes
-    /// begins here.
-    served: u64,
-    /// The turn at which an organization without waiting units begins, if that is beyond `served`:
-    /// one that comes again and again does not come before those who wait.
+    /// The turn at which the first organization begins, and no later one before it.
+    start: u64,
+    /// The turn at which an organization without waiting units goes on: one that comes again and
+    /// again does not come before those who wait.
     ahead: HashMap<String, u64>,
     /// Turns that were given so far.
     given: u64,
@@ -91,7 +90,7 @@ struct State {
 struct Tenant {
     jobs: VecDeque<Job>,
     bytes: usize,
-    /// Bytes in the batch that is being made.
+    /// Bytes in the batch that is being made, rows counted as such.
     batched: usize,
 }
 
@@ -140,8 +139,8 @@ impl Queue {
         tenant.jobs.push_back(job);
         if tenant.jobs.len() == 1 {
             let ahead = state.ahead.remove(&organization).unwrap_or_default();
-            let served = state.served.max(ahead);
-            state.give_turn(served, organization);
+            let turn = state.least().max(ahead);
+            state.give_turn(turn, organization);
         }
         drop(state);
         self.arrived.notify_one();
@@ -236,9 +235,14 @@ impl State {
         self.tenants.values().any(fits)
     }
 
-    fn give_turn(&mut self, served: u64, organization: String) {
+    /// The turn of who has had least of those who wait: who comes new has had as much.
+    fn least(&self) -> u64 {
+        self.turns.keys().next().map_or(self.start, |(turn, _)| self.start.max(*turn))
+    }
+
+    fn give_turn(&mut self, turn: u64, organization: String) {
         self.given += 1;
-        self.turns.insert((served, self.given), organization);
+        self.turns.insert((turn, self.given), organization);
     }
 
     fn batch(&mut self) -> Vec<Job> {
@@ -276,10 +280,9 @@ impl State {
             let Some(job) = tenant.jobs.pop_front() else { continue };
             (rows, bytes) = (rows + job.rows, bytes + job.bytes);
             tenant.bytes -= job.bytes;
-            tenant.batched += job.bytes;
+            tenant.batched += job.bytes.max(job.rows * ROW_BYTES);
             self.units -= 1;
             self.bytes -= job.bytes;
-            self.served = self.served.max(turn.0);
             let next = turn.0 + job.cost();
             if tenant.jobs.is_empty() {
                 self.tenants.remove(&organization);
@@ -295,11 +298,12 @@ impl State {
         if self.units == 0 {
             self.ahead.clear();
         } else if self.ahead.len() > AHEAD_MAX {
-            self.ahead.retain(|_, ahead| *ahead > self.served);
+            let least = self.least();
+            self.ahead.retain(|_, ahead| *ahead > least);
             // Too many to remember each: those who come begin behind all who wait by now.
             if self.ahead.len() > AHEAD_MAX {
                 let farthest = self.ahead.drain().map(|(_, ahead)| ahead).max();
-                self.served = self.served.max(farthest.unwrap_or_default());
+                self.start = self.start.max(farthest.unwrap_or_default());
             }
         }
         for job in &batch {
@@ -371,7 +375,7 @@ mod tests {
         }
         queue.push(job("calm")).expect("there is room");
         let first = queue.batch();
-        assert_eq!(organizations(&first), ["other", "calm"], "the flood's is left for the next");
+        assert_eq!(organizations(&first), ["flood", "calm"], "the other's is left for the next");
         queue.push(job("calm")).expect("there is room");
         let next = queue.batch();
         let place = organizations(&next).iter().position(|name| *name == "calm");
@@ -420,6 +424,30 @@ mod tests {
             }
             assert!(batches < 1_000, "it waits for ever");
         }
+    }
+
+    #[test]
+    fn nobody_saves_turns_up_and_shuts_newcomers_out() {
+        let queue = Queue::new(2_000, 1 << 30);
+        for _ in 0..40 {
+            queue.push(large("saves", 100_000)).expect("there is room");
+        }
+        queue.push(large("beside", 4_000_000)).expect("there is room");
+        let mut waited = None;
+        for batch in 0..400 {
+            if batch == 350 {
+                queue.push(job("newcomer")).expect("there is room");
+            }
+            for name in organizations(&queue.batch()) {
+                match name {
+                    "newcomer" => waited = Some(batch - 350),
+                    "beside" if batch < 300 => queue.push(large(name, 4_000_000)).expect("room"),
+                    "beside" => {}
+                    _ => queue.push(large(name, 100_000)).expect("there is room"),
+                }
+            }
+        }
+        assert!(waited.is_some_and(|batches| batches <= 2), "{waited:?}");
     }
 
     #[test]
