@@ -290,8 +290,14 @@ on_both! {
             assert_eq!(card.send(&world.anonymous(), &grown).expect(200)["approved"], true, "{n}");
         }
         assert_eq!(card.balance(), 200);
-        card.tell_end(world, ("updated", "iauth_6"), (true, "closed"), &["ipi_6a"]);
         card.tell_move(world, "ipi_6a", Some("iauth_6"), -301);
+        let captured = || {
+            let listed = card.client().get(&format!("/v1/cards/{}/authorizations?limit=100", card.card)).expect(200);
+            let all = listed["authorizations"].as_array().unwrap().clone();
+            all.iter().filter(|one| one["reference"] == "iauth_6").map(|one| one["captured_cents"].as_i64().unwrap()).sum::<i64>()
+        };
+        until("all of it is posted", || captured() == 301);
+        card.tell_authorization(world, "updated", "iauth_6", true, "closed");
         until("the rest is given back", || card.balance() == 200 + 49);
         card.tell_move(world, "ipi_6b", None, 301);
         until("it is posted", || card.balance() == 550);
