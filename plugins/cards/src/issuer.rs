@@ -487,12 +487,16 @@ fn note_end(card: &str, reference: String, object: &Value) -> Result<()> {
 /// tells now.
 fn is_over(card: &str, reference: &str, told: Option<&str>) -> Result<bool> {
     let Some(end) = find_end(card, reference)? else { return Ok(false) };
-    let mut is_told = end.paid.len() <= PAID_MAX;
-    for id in end.paid.iter().filter(|id| told != Some(id)).take(PAID_MAX) {
-        let known = MOVES.lookup("reference", id)?;
-        is_told = is_told && known.is_some_and(|known| known.body.left_cents.is_none());
+    if end.paid.len() > PAID_MAX {
+        return Ok(false);
     }
-    Ok(is_told)
+    for id in end.paid.iter().filter(|id| told != Some(id)) {
+        let known = MOVES.lookup("reference", id)?;
+        if known.is_none_or(|known| known.body.left_cents.is_some()) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 /// The issuer has paid a merchant, or got something back: posted once, and as far as it is there.

@@ -54,9 +54,9 @@ impl Job {
         let turns = charter_kernel::apply::meeting_rows(&unit).map(Turn::at).collect();
         Self { unit, settling, rows, bytes, turns, answer }
     }
-    /// The cost at which turns are counted, in bytes: a batch is full of rows as it is of bytes.
-    fn cost(&self) -> u64 {
-        (self.bytes.max(self.rows * ROW_BYTES) + UNIT_BYTES) as u64
+    /// The part of a batch that it takes, in bytes: a batch is full of rows as it is of bytes.
+    fn weight(&self) -> usize {
+        self.bytes.max(self.rows * ROW_BYTES)
     }
 
     /// Tells the outcome; nobody may be waiting any more.
@@ -280,10 +280,10 @@ impl State {
             let Some(job) = tenant.jobs.pop_front() else { continue };
             (rows, bytes) = (rows + job.rows, bytes + job.bytes);
             tenant.bytes -= job.bytes;
-            tenant.batched += job.bytes.max(job.rows * ROW_BYTES);
+            tenant.batched += job.weight();
             self.units -= 1;
             self.bytes -= job.bytes;
-            let next = turn.0 + job.cost();
+            let next = turn.0 + (job.weight() + UNIT_BYTES) as u64;
             if tenant.jobs.is_empty() {
                 self.tenants.remove(&organization);
                 self.ahead.insert(organization, next);
