@@ -291,12 +291,7 @@ on_both! {
         }
         assert_eq!(card.balance(), 200);
         card.tell_move(world, "ipi_6a", Some("iauth_6"), -301);
-        let captured = || {
-            let listed = card.client().get(&format!("/v1/cards/{}/authorizations?limit=100", card.card)).expect(200);
-            let all = listed["authorizations"].as_array().unwrap().clone();
-            all.iter().filter(|one| one["reference"] == "iauth_6").map(|one| one["captured_cents"].as_i64().unwrap()).sum::<i64>()
-        };
-        until("all of it is posted", || captured() == 301);
+        // It ends amid the portions of its payment.
         card.tell_authorization(world, "updated", "iauth_6", true, "closed");
         until("the rest is given back", || card.balance() == 200 + 49);
         card.tell_move(world, "ipi_6b", None, 301);
@@ -327,6 +322,26 @@ on_both! {
         until("all of it is posted", || card.balance() == 5_000 - 600 + 400);
         card.tell_move(world, "ipi_last", None, -1);
         until("nothing comes a second time", || card.balance() == 5_000 - 601 + 400);
+        world.books_agree();
+    }
+
+    fn a_cap_that_is_lowered_amid_the_portions_of_a_payment_stays_lowered(world: world()) {
+        let double = issuer(world);
+        let card = Carded::new(world, &double, &json!({ "cap_cents": 1_000, "period": "total" }), 500);
+        for n in 0..30 {
+            let grown = json!({ "id": format!("evt_grown_{n}"), "type": "issuing_authorization.request", "data": card.question("iauth_1", 5)["data"] });
+            assert_eq!(card.send(&world.anonymous(), &grown).expect(200)["approved"], true, "{n}");
+        }
+        card.tell_move(world, "ipi_1", Some("iauth_1"), -700);
+        let mut cap = 1_000;
+        until("more was paid than the card has", || {
+            cap -= 1;
+            let path = format!("/v1/cards/{}", card.card);
+            let lowered = card.client().patch(&path, &json!({ "cap_cents": cap })).expect(200);
+            lowered["card"]["status"] == "frozen"
+        });
+        let kept = card.read();
+        assert_eq!((&kept["cap_cents"], &kept["balance_cents"]), (&json!(cap), &json!(-200)));
         world.books_agree();
     }
 

@@ -170,7 +170,7 @@ pub(crate) fn reachable(account: Doc<Account>) -> Result<Doc<Account>> {
         return Ok(account);
     }
     let hook = hooks::open(COLLECTION, &account.id, hooks::Scheme::Binding(PROVIDER))?;
-    ACCOUNTS.replace(&account.id, Account { hook: Some(hook.id), ..account.body })
+    ACCOUNTS.replace(account.at(), Account { hook: Some(hook.id), ..account.body })
 }
 
 /// Does what is due by now, has the organization stand accordingly, and plans the next look. The
@@ -193,7 +193,7 @@ pub(crate) fn settle(change: Change) -> Result<Option<Doc<Account>>> {
     }
     let settled = match kept {
         Some(kept) if kept.body == account => kept,
-        Some(kept) => ACCOUNTS.replace(&kept.id, account)?,
+        Some(kept) => ACCOUNTS.replace(kept.at(), account)?,
         None => {
             let begun = ACCOUNTS.insert(account)?;
             grant(&begun.body)?;

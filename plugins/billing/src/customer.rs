@@ -42,7 +42,7 @@ pub(crate) fn of(
         let account = ACCOUNTS.get(&account.id)?.or_not_found("account")?;
         // Of several who ask at once, each is answered the same customer.
         if account.body.customer.is_none() {
-            ACCOUNTS.replace(&account.id, account.body.with_customer(customer.clone()))?;
+            ACCOUNTS.replace(account.at(), account.body.with_customer(customer.clone()))?;
             documents::checkpoint()?;
         }
         Ok(())

@@ -197,7 +197,7 @@ pub(crate) fn void(id: &str) -> Result<()> {
     else {
         return Ok(());
     };
-    INVOICES.replace(id, Invoice { status: Status::Void, ..invoice.body })?;
+    INVOICES.replace(invoice.at(), Invoice { status: Status::Void, ..invoice.body })?;
     announce(id, Status::Void)
 }
 
@@ -289,7 +289,7 @@ pub(crate) fn note_receipt(id: &str, cents: u64) -> Result<()> {
         return receive(invoice, cents).map(drop);
     }
     let received_cents = invoice.body.received_cents.saturating_add(cents);
-    INVOICES.replace(id, Invoice { received_cents, ..invoice.body }).map(drop)
+    INVOICES.replace(invoice.at(), Invoice { received_cents, ..invoice.body }).map(drop)
 }
 
 /// The payment provider has given back so much in all, and so much of it was taken back from the
@@ -297,13 +297,13 @@ pub(crate) fn note_receipt(id: &str, cents: u64) -> Result<()> {
 pub(crate) fn note_refund(id: &str, refunded_cents: u64, taken_back_cents: u64) -> Result<()> {
     let Some(invoice) = INVOICES.get(id)? else { return Ok(()) };
     let status = invoice.body.status;
-    INVOICES.replace(id, Invoice { refunded_cents, taken_back_cents, ..invoice.body })?;
+    INVOICES.replace(invoice.at(), Invoice { refunded_cents, taken_back_cents, ..invoice.body })?;
     announce(id, status)
 }
 
 /// Notes what came for an invoice; true once that is all of it.
 fn receive(invoice: Doc<Invoice>, cents: u64) -> Result<bool> {
-    let mut body = invoice.body;
+    let (at, mut body) = (invoice.at(), invoice.body);
     body.received_cents = body.received_cents.saturating_add(cents);
     let paid = body.received_cents >= body.amount_cents;
     if paid {
@@ -320,7 +320,7 @@ fn receive(invoice: Doc<Invoice>, cents: u64) -> Result<bool> {
             )?;
         }
     }
-    INVOICES.replace(&invoice.id, body.clone())?;
+    INVOICES.replace(at, body.clone())?;
     announce(&invoice.id, body.status)?;
     Ok(paid)
 }

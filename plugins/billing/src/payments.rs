@@ -370,8 +370,9 @@ pub(crate) fn capture_received(
         }
         let (reference, failure) = (Some(reference.to_owned()), None);
         let status = Status::Processing;
+        let at = payment.at();
         let paid = Payment { status, reference, permit: None, failure, ..payment.body };
-        return PAYMENTS.replace(&payment.id, paid).map(drop);
+        return PAYMENTS.replace(at, paid).map(drop);
     }
     Ok(())
 }
@@ -410,7 +411,7 @@ fn settle(payment: Doc<Payment>, organization: &str, waited: bool) -> Result<Ans
     match ask(&payment.body, &invoice.body, &names) {
         Ok(asked) => {
             permit.map(|permit| permit.capture(micro_usd(asked.amount_cents))).transpose()?;
-            let payment = PAYMENTS.replace(&payment.id, Payment { permit: None, ..asked })?;
+            let payment = PAYMENTS.replace(payment.at(), Payment { permit: None, ..asked })?;
             if waited {
                 jobs::cancel_key(&again(&payment.id))?;
             }
@@ -456,7 +457,7 @@ fn note_asked(payment: Doc<Payment>, permit: Option<&Permit>) -> Result<Doc<Paym
     let payment = if payment.body.asked {
         payment
     } else {
-        PAYMENTS.replace(&payment.id, Payment { asked: true, ..payment.body })?
+        PAYMENTS.replace(payment.at(), Payment { asked: true, ..payment.body })?
     };
     // The checkpoint commits every read so far: writes of others from here on do not make this
     // request run again.
@@ -555,7 +556,7 @@ fn page(payment: &Payment, invoice: &Invoice, names: &Names) -> Result<Payment, 
 /// given back. A purchase of credit ends with it; what a subscription owes stays open.
 fn fail(
     payment: Doc<Payment>,
-    mut invoice: Doc<Invoice>,
+    invoice: Doc<Invoice>,
     permit: Option<Permit>,
     failure: Failure,
     waited: bool,
@@ -568,9 +569,11 @@ fn fail(
         reason: failure.reason_text().map(str::to_owned),
     };
     let payment = PAYMENTS.replace(
-        &payment.id,
+        payment.at(),
         Payment { status: Status::Failed, failure: Some(why), permit: kept, ..payment.body },
     )?;
+    // As it is by now: the provider may have told of it while it was asked.
+    let mut invoice = INVOICES.get(&invoice.id)?.or_not_found("invoice")?;
     if invoice.body.purpose == Purpose::Credit && invoice.body.received_cents == 0 {
         invoices::void(&invoice.id)?;
         invoice.body.status = invoices::Status::Void;

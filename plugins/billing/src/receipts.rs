@@ -117,7 +117,7 @@ fn note(told: Told) -> Result<()> {
         - i32::from(kept.as_ref().is_some_and(|kept| kept.body.counts()));
     match kept {
         Some(kept) if kept.body == receipt => {}
-        Some(kept) => drop(RECEIPTS.replace(&kept.id, receipt)?),
+        Some(kept) => drop(RECEIPTS.replace(kept.at(), receipt)?),
         None => drop(RECEIPTS.insert(receipt)?),
     }
     let payment_method = told.payment_method.filter(|_| told.received_cents > 0);

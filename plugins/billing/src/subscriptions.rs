@@ -2,7 +2,7 @@
 //! hand.
 
 use charter_sdk::prelude::*;
-use charter_sdk::{Reach, Soon, events};
+use charter_sdk::{At, Reach, Soon, events};
 
 use crate::account::{self, Change, Trial};
 use crate::calendar::months_after;
@@ -180,12 +180,13 @@ fn require_current() -> Result<Doc<Subscription>> {
     current()?.ok_or_else(none)
 }
 
-fn replace(id: &str, subscription: Subscription) -> Result<Doc<Subscription>> {
+fn replace(at: At, subscription: Subscription) -> Result<Doc<Subscription>> {
+    let replaced = SUBSCRIPTIONS.replace(at, subscription)?;
     events::emit(
         "billing.subscription.updated",
-        &json!({ "subscription_id": id, "status": subscription.status }),
+        &json!({ "subscription_id": replaced.id, "status": replaced.status }),
     )?;
-    SUBSCRIPTIONS.replace(id, subscription)
+    Ok(replaced)
 }
 
 fn invoice_for(plan: &Plan, purpose: Purpose) -> Invoice {
@@ -233,7 +234,8 @@ pub(crate) fn subscribe(Body(Wish { plan, means }): Body<Wish>) -> Result<Soon<C
 pub(crate) fn upgrade(Body(Wish { plan, means }): Body<Wish>) -> Result<Soon<Bought>> {
     let plan = plans::plan(&plan)?;
     let account = account::settle(Change::default())?;
-    let Doc { id, body: mut subscription, .. } = require_current()?;
+    let current = require_current()?;
+    let (at, mut subscription) = (current.at(), current.body);
     let before = plans::find(&subscription.plan)?;
     let (price, bonus) =
         before.as_ref().map_or((0, 0), |plan| (plan.price_cents, plan.bonus_cents()));
@@ -266,7 +268,7 @@ pub(crate) fn upgrade(Body(Wish { plan, means }): Body<Wish>) -> Result<Soon<Bou
                 .hint("Pay it first."));
         }
     };
-    charge(replace(&id, subscription)?, invoice, &means, payments::UPGRADE, account)
+    charge(replace(at, subscription)?, invoice, &means, payments::UPGRADE, account)
 }
 
 pub(crate) fn read() -> Result<Current> {
@@ -275,7 +277,8 @@ pub(crate) fn read() -> Result<Current> {
 
 pub(crate) fn cancel(Body(asked): Body<Cancel>) -> Result<SubscriptionAnswer> {
     account::settle(Change::default())?;
-    let Doc { id, body: mut subscription, .. } = require_current()?;
+    let current = require_current()?;
+    let (at, mut subscription) = (current.at(), current.body);
     let was_paid = subscription.status != Status::Pending;
     let at_once = !asked.at_period_end || subscription.status != Status::Active;
     if at_once {
@@ -283,7 +286,7 @@ pub(crate) fn cancel(Body(asked): Body<Cancel>) -> Result<SubscriptionAnswer> {
     } else {
         subscription.cancel_at_period_end = true;
     }
-    let subscription = replace(&id, subscription)?;
+    let subscription = replace(at, subscription)?;
     if at_once && was_paid {
         account::settle(Change { ended: true, ..Change::default() })?;
     }
@@ -292,7 +295,8 @@ pub(crate) fn cancel(Body(asked): Body<Cancel>) -> Result<SubscriptionAnswer> {
 
 /// An invoice was paid: what it was for counts from now on.
 pub(crate) fn note_payment(id: &str, invoice: &Invoice) -> Result<()> {
-    let Some(Doc { id: subscription, body: mut found, .. }) = current()? else { return Ok(()) };
+    let Some(kept) = current()? else { return Ok(()) };
+    let (at, mut found) = (kept.at(), kept.body);
     let now = now();
     match invoice.purpose {
         Purpose::Subscription | Purpose::Renewal if found.invoice.as_deref() == Some(id) => {
@@ -306,32 +310,33 @@ pub(crate) fn note_payment(id: &str, invoice: &Invoice) -> Result<()> {
         }
         _ => return Ok(()),
     }
-    replace(&subscription, found).map(drop)
+    replace(at, found).map(drop)
 }
 
 /// Does what is due by now; answers the subscription that there is then, and whether one has ended.
 pub(crate) fn turn(now: Instant) -> Result<(Option<Subscription>, bool)> {
-    let Some(Doc { id, body: mut found, .. }) = current()? else { return Ok((None, false)) };
+    let Some(kept) = current()? else { return Ok((None, false)) };
+    let (at, mut found) = (kept.at(), kept.body);
     let is_over = found.period_end.is_some_and(|end| end <= now);
     if found.status != Status::Active || !(is_over || found.due_at.is_some_and(|due| due <= now)) {
         return Ok((Some(found), false));
     }
     if is_over && found.cancel_at_period_end {
         found.end(now)?;
-        replace(&id, found)?;
+        replace(at, found)?;
         return Ok((None, true));
     }
     if is_over && found.invoice.is_none() {
         renew(&mut found)?;
         if found.live.is_none() {
-            replace(&id, found)?;
+            replace(at, found)?;
             return Ok((None, true));
         }
     }
     if found.invoice.is_some() && found.due_at.is_some_and(|due| due <= now) {
         found.status = Status::PastDue;
     }
-    let found = replace(&id, found)?;
+    let found = replace(at, found)?;
     Ok((Some(found.body), false))
 }
 

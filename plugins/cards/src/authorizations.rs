@@ -288,7 +288,7 @@ pub(crate) fn release(card: &str, issuer: &str) -> Result<()> {
 fn give_back(found: Doc<Authorization>) -> Result<AuthorizationAnswer> {
     governance::reopen(&found.body.permit)?.cancel()?;
     announce(AUTHORIZATIONS.replace(
-        &found.id,
+        found.at(),
         Authorization { status: found.body.without_rest(), open: None, ..found.body },
     )?)
 }
@@ -304,9 +304,10 @@ pub(crate) fn close(found: Doc<Authorization>) -> Result<()> {
 fn take(found: Doc<Authorization>, amount_cents: u64) -> Result<AuthorizationAnswer> {
     governance::reopen(&found.body.permit)?.capture(micro_usd(amount_cents))?;
     let captured_cents = found.body.captured_cents + amount_cents;
+    let at = found.at();
     let settled =
         Authorization { status: Status::Captured, open: None, captured_cents, ..found.body };
-    announce(AUTHORIZATIONS.replace(&found.id, settled)?)
+    announce(AUTHORIZATIONS.replace(at, settled)?)
 }
 
 /// A part of it is paid: the rest stays set aside, for as long again.
@@ -317,7 +318,7 @@ fn take_part(found: Doc<Authorization>, amount_cents: u64) -> Result<Authorizati
     let captured_cents = found.body.captured_cents + amount_cents;
     announce(
         AUTHORIZATIONS
-            .replace(&found.id, Authorization { captured_cents, expires_at, ..found.body })?,
+            .replace(found.at(), Authorization { captured_cents, expires_at, ..found.body })?,
     )
 }
 
@@ -434,6 +435,6 @@ pub(crate) fn refund(
     };
     announce(
         AUTHORIZATIONS
-            .replace(&found.id, Authorization { status, refunded_cents, ..found.body })?,
+            .replace(found.at(), Authorization { status, refunded_cents, ..found.body })?,
     )
 }

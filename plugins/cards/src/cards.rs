@@ -6,7 +6,7 @@ use charter_sdk::jobs::{self, Job};
 use charter_sdk::ledger::Balance;
 use charter_sdk::money::{cents, micro_usd};
 use charter_sdk::prelude::*;
-use charter_sdk::{Caller, Soon, documents, events, ledger};
+use charter_sdk::{At, Caller, Soon, documents, events, ledger};
 
 use crate::authorizations::{self, AUTHORIZATIONS};
 use crate::issuer::{self, Cardholder, Issued};
@@ -243,11 +243,11 @@ pub(crate) fn answer(card: Doc<Card>) -> Result<CardAnswer> {
 }
 
 /// Writes a card as it is from now on; its issuer hears of it after the commit.
-pub(crate) fn replace(id: &str, card: Card) -> Result<CardAnswer> {
+pub(crate) fn replace(at: At, card: Card) -> Result<CardAnswer> {
     let status = card.status;
-    let card = CARDS.replace(id, card)?;
+    let card = CARDS.replace(at, card)?;
     issuer::mirror_later(&card)?;
-    events::emit("cards.updated", &json!({ "card_id": id, "status": status }))?;
+    events::emit("cards.updated", &json!({ "card_id": card.id, "status": status }))?;
     answer(card)
 }
 
@@ -309,7 +309,8 @@ pub(crate) fn update(
     Body(change): Body<Change>,
     caller: Caller,
 ) -> Result<CardAnswer> {
-    let before = find(&id)?.body;
+    let card = find(&id)?;
+    let (at, before) = (card.at(), card.body);
     if before.status == Status::Canceled {
         return Err(Failure::conflict("the card is canceled").reason("card_canceled"));
     }
@@ -324,21 +325,21 @@ pub(crate) fn update(
         money::loosens(&caller)?;
     }
     set_cap(&id, &after)?;
-    replace(&id, after)
+    replace(at, after)
 }
 
 pub(crate) fn freeze(Path(ById { id }): Path<ById>) -> Result<CardAnswer> {
-    let card = usable(&id)?.body;
-    replace(&id, Card { status: Status::Frozen, ..card })
+    let card = usable(&id)?;
+    replace(card.at(), Card { status: Status::Frozen, ..card.body })
 }
 
 pub(crate) fn unfreeze(Path(ById { id }): Path<ById>, caller: Caller) -> Result<CardAnswer> {
-    let card = find(&id)?.body;
+    let card = find(&id)?;
     if card.status != Status::Frozen {
         return Err(Failure::conflict("the card is not frozen").reason("card_not_frozen"));
     }
     money::loosens(&caller)?;
-    replace(&id, Card { status: Status::Active, ..card })
+    replace(card.at(), Card { status: Status::Active, ..card.body })
 }
 
 pub(crate) fn cancel(Path(ById { id }): Path<ById>) -> Result<CardAnswer> {
@@ -356,7 +357,7 @@ pub(crate) fn cancel(Path(ById { id }): Path<ById>) -> Result<CardAnswer> {
         let hint = "Capture or reverse it first, or have what waits for approval decided on.";
         return Err(Failure::conflict(told).reason("authorization_open").hint(hint));
     }
-    let answer = replace(&id, Card { status: Status::Canceled, ..card.body })?;
+    let answer = replace(card.at(), Card { status: Status::Canceled, ..card.body })?;
     Job::new(RETURN, &Canceled { card: id.clone() })?
         .key(&again(&id))
         .at(now().plus_seconds(RETURN_SECONDS))

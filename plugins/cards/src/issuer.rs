@@ -197,7 +197,7 @@ pub(crate) fn holder(named: Option<Cardholder>) -> Result<Holder> {
 pub(crate) fn issue_soon(card: Doc<Card>, holder: Holder) -> Result<String> {
     let hook = hooks::open("cards", &card.id, Scheme::Binding(ISSUER))?.id;
     let issued = Issued { hook, reference: None, last4: None, holder: Some(holder) };
-    CARDS.replace(&card.id, Card { issued: Some(issued), ..card.body })?;
+    CARDS.replace(card.at(), Card { issued: Some(issued), ..card.body })?;
     let wanted = |waited| Job::new(ISSUE, &Wanted { card: card.id.clone(), waited });
     wanted(false)?
         .key(&again(&card.id))
@@ -242,7 +242,7 @@ pub(crate) fn issue(run: &jobs::Run) -> Result<Answer> {
                 jobs::cancel_key(&again(&card.id))?;
             }
             return Answer::json(&cards::replace(
-                &card.id,
+                card.at(),
                 Card { status: Status::Active, issued: Some(issued), ..card.body },
             )?);
         }
@@ -252,7 +252,7 @@ pub(crate) fn issue(run: &jobs::Run) -> Result<Answer> {
     hooks::close(&issued.hook)?;
     let issued = Some(Issued { holder: None, ..issued });
     let canceled =
-        cards::replace(&card.id, Card { status: Status::Canceled, issued, ..card.body })?;
+        cards::replace(card.at(), Card { status: Status::Canceled, issued, ..card.body })?;
     if !waited {
         return Answer::json(&canceled);
     }
@@ -370,7 +370,7 @@ pub(crate) fn end(card: &Doc<Card>) -> Result<()> {
         told => {
             told?;
             let canceled = Card { status: Status::Canceled, ..card.body.clone() };
-            CARDS.replace(&card.id, canceled).map(drop)
+            CARDS.replace(card.at(), canceled).map(drop)
         }
     }
 }
@@ -473,7 +473,7 @@ fn note_end(card: &str, reference: String, object: &Value) -> Result<()> {
         None => drop(ENDED.insert(end)?),
         // Its word may come late: the one that names more was said later.
         Some(known) if known.body.card == end.card && known.body.paid.len() < end.paid.len() => {
-            ENDED.replace(&known.id, end)?;
+            ENDED.replace(known.at(), end)?;
         }
         Some(_) => {}
     }
@@ -546,7 +546,8 @@ fn post(card: &str, reference: &str, object: &Value) -> Result<bool> {
     let covered_cents = moved.body.covered_cents + covered;
     let is_owed = amount > 0 && covered_cents < moved.body.amount_cents;
     let owed = is_owed.then(|| card.id.clone());
-    let moved = MOVES.replace(&moved.id, Move { left_cents, covered_cents, owed, ..moved.body })?;
+    let moved =
+        MOVES.replace(moved.at(), Move { left_cents, covered_cents, owed, ..moved.body })?;
     if left_cents.is_some() {
         return Ok(false);
     }
@@ -563,7 +564,8 @@ fn freeze_uncovered(card: &Doc<Card>, moved: &Move) -> Result<()> {
     log::error("an issuer has moved more than the card has; it is frozen", &fields);
     match card.body.status {
         Status::Active => {
-            cards::replace(&card.id, Card { status: Status::Frozen, ..card.body.clone() }).map(drop)
+            cards::replace(card.at(), Card { status: Status::Frozen, ..card.body.clone() })
+                .map(drop)
         }
         _ => Ok(()),
     }
@@ -578,12 +580,13 @@ fn give_owed(card: &str) -> Result<()> {
         documents::checkpoint()?;
         let card = cards::find(card)?;
         let mut given = 0;
-        for Doc { id, body, .. } in owed()?.items {
+        for told in owed()?.items {
+            let (at, body) = (told.at(), told.body);
             let missing = body.amount_cents - body.covered_cents;
             let part = take_back(&card, missing, &body.reference)?;
             let covered_cents = body.covered_cents + part;
             let owed = body.owed.filter(|_| covered_cents < body.amount_cents);
-            MOVES.replace(&id, Move { covered_cents, owed, ..body })?;
+            MOVES.replace(at, Move { covered_cents, owed, ..body })?;
             given += part;
         }
         if given == 0 {

@@ -215,8 +215,8 @@ fn money_on_a_card_that_is_canceled_already_returns() {
     let bench = Bench::new(json!({}));
     bench.top_up(1_000).unwrap();
     // The request that canceled it broke off before it has paid.
-    let card = CARDS.get(&bench.card).unwrap().unwrap().body;
-    CARDS.replace(&bench.card, Card { status: Status::Canceled, ..card }).unwrap();
+    let card = CARDS.get(&bench.card).unwrap().unwrap();
+    CARDS.replace(card.at(), Card { status: Status::Canceled, ..card.body }).unwrap();
     let early = bench.post("/cancel", json!({})).unwrap_err();
     assert_eq!(early.reason_text(), Some("card_canceled"), "that one may be about to pay it");
     bench.host.pass_seconds(120);
@@ -236,8 +236,8 @@ fn what_comes_free_on_a_canceled_card_returns_by_itself() {
     bench.top_up(1_000).unwrap();
     let authorization = bench.authorize(600).unwrap();
     // It was asked for at the same moment, and its money set aside.
-    let card = CARDS.get(&bench.card).unwrap().unwrap().body;
-    CARDS.replace(&bench.card, Card { status: Status::Canceled, ..card }).unwrap();
+    let card = CARDS.get(&bench.card).unwrap().unwrap();
+    CARDS.replace(card.at(), Card { status: Status::Canceled, ..card.body }).unwrap();
     let job = Job::new(RETURN, &json!({ "card": bench.card })).unwrap();
     job.attempts(9).enqueue().unwrap();
     assert!(bench.host.run_jobs().unwrap_err().is("state_conflict"));
@@ -308,13 +308,13 @@ fn a_run_that_breaks_off_keeps_what_it_has_paid_and_the_next_pays_the_rest_once(
     bench.top_up(1_000).unwrap();
     let stuck = bench.authorize(600).unwrap();
     // Its hold is none that could be given back.
-    let body = AUTHORIZATIONS.get(&stuck).unwrap().unwrap().body;
-    let mut broken = serde_json::to_value(&body).unwrap();
+    let kept = AUTHORIZATIONS.get(&stuck).unwrap().unwrap();
+    let mut broken = serde_json::to_value(&kept.body).unwrap();
     broken["permit"] = json!("nobodys");
-    AUTHORIZATIONS.replace(&stuck, serde_json::from_value(broken).unwrap()).unwrap();
+    let broken = AUTHORIZATIONS.replace(kept.at(), serde_json::from_value(broken).unwrap());
     assert!(bench.host.signal("deleted", json!({})).unwrap_err().is("not_found"));
     assert_eq!((bench.balance(), bench.credit()), (0, 94 * DOLLAR), "the free money has returned");
-    AUTHORIZATIONS.replace(&stuck, body).unwrap();
+    AUTHORIZATIONS.replace(broken.unwrap().at(), kept.body).unwrap();
     bench.host.signal("deleted", json!({})).unwrap();
     assert_eq!((bench.balance(), bench.credit()), (0, 100 * DOLLAR));
 }

@@ -261,7 +261,7 @@ pub(crate) fn refund(
     leave.authorize().map_err(money::user_gone)?.capture(&id)?;
     let refunded_cents = found.body.refunded_cents + amount_cents;
     let status = if amount_cents == left { Status::Refunded } else { Status::PartiallyRefunded };
-    announce(PAYMENTS.replace(&id, Payment { status, refunded_cents, ..found.body })?)
+    announce(PAYMENTS.replace(found.at(), Payment { status, refunded_cents, ..found.body })?)
 }
 
 /// Sends money to a user as it says, and keeps the payment.

@@ -185,7 +185,7 @@ fn settle(
     status: Status,
     payment_id: Option<String>,
 ) -> Result<RequestAnswer> {
-    announce(REQUESTS.replace(&found.id, Request { status, payment_id, ..found.body })?)
+    announce(REQUESTS.replace(found.at(), Request { status, payment_id, ..found.body })?)
 }
 
 /// The request of the path, for its two parties.

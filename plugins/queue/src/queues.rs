@@ -99,7 +99,7 @@ pub(crate) fn receipt_key(queue: &Doc<Record>) -> Result<String> {
         return Ok(key.clone());
     }
     let key = fresh_key()?;
-    QUEUES.replace(&queue.id, Record { receipt_key: Some(key.clone()), ..queue.body.clone() })?;
+    QUEUES.replace(queue.at(), Record { receipt_key: Some(key.clone()), ..queue.body.clone() })?;
     Ok(key)
 }
 
@@ -180,7 +180,7 @@ pub(crate) fn delete(Path(ById { id }): Path<ById>) -> Result<Done> {
             .reason("dead_letter_queue_in_use"));
     }
     if queue.state == ACTIVE {
-        QUEUES.replace(&id, Record { state: DELETING.into(), ..queue.body })?;
+        QUEUES.replace(queue.at(), Record { state: DELETING.into(), ..queue.body })?;
         checkpoint()?;
     }
     empty(&id)?;

@@ -327,9 +327,9 @@ fn nothing_of_a_receipt_can_be_exchanged_or_invented() {
 #[test]
 fn a_queue_that_was_made_without_a_key_for_its_receipts_gets_one() {
     let bench = Bench::new(json!({ "name": "orders" }));
-    let mut record = QUEUES.get(&bench.queue).unwrap().unwrap().body;
-    record.receipt_key = None;
-    QUEUES.replace(&bench.queue, record).unwrap();
+    let mut queue = QUEUES.get(&bench.queue).unwrap().unwrap();
+    queue.body.receipt_key = None;
+    QUEUES.replace(queue.at(), queue.body).unwrap();
     bench.send(json!([{ "body": 1 }, { "body": 2 }]));
     let (first, second) = (bench.receive(json!({})), bench.receive(json!({})));
     bench.settle("ack", &first[0], json!({})).unwrap();

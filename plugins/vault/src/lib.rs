@@ -80,7 +80,7 @@ fn put_secret(
     }
     secrets::put(&name, new.value.as_bytes())?;
     let entry = match find(&name)? {
-        Some(entry) => ENTRIES.replace(&entry.id, entry.body)?,
+        Some(entry) => ENTRIES.replace(entry.at(), entry.body)?,
         None => ENTRIES.insert(Entry { name })?,
     };
     Ok(SecretAnswer { secret: show(entry) })

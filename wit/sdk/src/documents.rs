@@ -7,9 +7,10 @@
 mod doc;
 mod query;
 
-pub use doc::Doc;
+pub use doc::{At, Doc};
 pub use query::{Filter, Found};
 
+use std::cell::Cell;
 use std::marker::PhantomData;
 
 use schemars::JsonSchema;
@@ -188,9 +189,15 @@ impl<T: Serialize + DeserializeOwned> Collection<T> {
     pub fn lookup(&self, field: &str, value: &str) -> Result<Option<Doc<T>>> {
         host::lookup(self.name, field, value)?.map(Doc::read).transpose()
     }
-    /// New content for a document that exists.
-    pub fn replace(&self, id: &str, body: T) -> Result<Doc<T>> {
-        after_write(host::replace(self.name, id, &serde_json::to_string(&body)?, None)?, body)
+    /// New content for a document, as it was read. Its reads are validated at the commit, and
+    /// [`checkpoint`] is one: behind it a document that is another by now is 409 `version_conflict`,
+    /// so that nothing which was read before undoes what others have written since.
+    pub fn replace(&self, at: At, body: T) -> Result<Doc<T>> {
+        let expected = CHECKPOINTED.get().then_some(at.version);
+        after_write(
+            host::replace(self.name, &at.id, &serde_json::to_string(&body)?, expected)?,
+            body,
+        )
     }
     /// New content, if the document is still at this version; else 409 `version_conflict`.
     pub fn replace_expected(&self, id: &str, version: u64, body: T) -> Result<Doc<T>> {
@@ -233,8 +240,16 @@ fn after_write<T>(document: raw::Document, body: T) -> Result<Doc<T>> {
     })
 }
 
+thread_local! {
+    /// Whether this request has committed a part of its work. A guest has one thread and serves one
+    /// request.
+    static CHECKPOINTED: Cell<bool> = const { Cell::new(false) };
+}
+
 /// Commits what was written so far and goes on; for long work. The code after it is not run again
-/// on a conflict.
+/// on a conflict: what it writes, it reads behind it.
 pub fn checkpoint() -> Result<()> {
-    Ok(host::checkpoint()?)
+    host::checkpoint()?;
+    CHECKPOINTED.set(true);
+    Ok(())
 }

@@ -79,7 +79,7 @@ mod time;
 
 pub use answer::{Answer, Created, Done, NoContent, Respond, Soon, Wait};
 pub use bindings::Request;
-pub use documents::{Collection, Doc, Index, Reach, checkpoint};
+pub use documents::{At, Collection, Doc, Index, Reach, checkpoint};
 pub use extract::{Body, ById, Bytes, Caller, Context, Extract, Headers, Path, Query};
 pub use failure::{Failure, OrNotFound, Result};
 pub use handler::Handler;

@@ -303,6 +303,14 @@ impl Bed {
         committed.map_err(|abort| abort_word(&abort))
     }
 
+    /// Ends an attempt that was aborted by the commit of a refusal, without what the guest wrote.
+    pub(crate) async fn refuse(&self, state: State) -> Result<(), String> {
+        let Work { call, mut story, .. } = state.work.unwrap();
+        let txn = self.store().begin(call.scope.lane());
+        let result = EndingResult::Refused(&crate::Failure::default());
+        unit::commit(&call, &mut story, txn, result).await.map_err(|abort| abort_word(&abort))
+    }
+
     /// Has a guest act in a call and answer, or refuse where it meets a failure. A failure of the
     /// guest's reads `code` or `code:param`, one of the commit `commit:…`.
     pub(crate) async fn play<T>(

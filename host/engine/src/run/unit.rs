@@ -204,17 +204,13 @@ impl Work {
             self.txn.fact(fact);
         }
         self.fact_bytes = 0;
-        permits::settle_so_far(
-            &mut self.story.permits,
-            &mut self.txn,
-            self.story.attempt,
-            self.now,
-        );
+        permits::settle_so_far(&self.story.permits, &mut self.txn, self.story.attempt, self.now);
         match self.txn.checkpoint().await {
             Ok(_) => {
                 self.asked.commit();
                 marks.dispatch();
                 // Permits that this commit has settled count no more.
+                permits::forget_settled(&mut self.story.permits);
                 self.permits = self.story.permits.len();
                 self.story.commit_takes(self.takes);
                 for record in &mut self.story.rates {

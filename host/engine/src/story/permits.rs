@@ -90,17 +90,16 @@ pub(crate) fn settle(
 }
 
 /// Adds to a unit in the middle of a request what the guest has already decided. The rest is left
-/// for the end.
-pub(crate) fn settle_so_far(
-    permits: &mut Vec<Permitted>,
-    txn: &mut Txn,
-    attempt: u32,
-    now: Instant,
-) {
+/// for the end, and all of it where that unit is not committed.
+pub(crate) fn settle_so_far(permits: &[Permitted], txn: &mut Txn, attempt: u32, now: Instant) {
     for permit in permits.iter().filter(|permit| permit.wish.is_some()) {
         let step = permit.end(true, attempt, now);
         txn.step(step.guards, step.writes);
     }
+}
+
+/// Forgets what [`settle_so_far`] has settled: it is committed.
+pub(crate) fn forget_settled(permits: &mut Vec<Permitted>) {
     permits.retain(|permit| permit.wish.is_none());
 }
 

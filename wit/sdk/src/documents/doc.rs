@@ -27,6 +27,21 @@ pub struct Doc<T> {
     pub body: T,
 }
 
+/// The place of a document, and the version that was read there: see [`Doc::at`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct At {
+    pub(crate) id: String,
+    pub(crate) version: u64,
+}
+
+impl<T> Doc<T> {
+    /// Says of which document, as it was read, new content takes the place:
+    /// `NOTES.replace(note.at(), Note { read: true, ..note.body })`.
+    pub fn at(&self) -> At {
+        At { id: self.id.clone(), version: self.version }
+    }
+}
+
 impl<T> Deref for Doc<T> {
     type Target = T;
     fn deref(&self) -> &T {

@@ -9,6 +9,7 @@ use charter_kernel::scope::{Actor, ActorKind, Principal, Scope};
 use charter_kernel::time::Clock as _;
 
 use super::*;
+use crate::bindings::charter::primitive::documents::Host as _;
 use crate::call::{Call, Entry, Signal};
 use crate::run::bed::{Bed, handle, id, key, long, proposal, scope, shop, user};
 
@@ -413,6 +414,30 @@ async fn a_hold_that_a_request_reopens_and_leaves_is_there_for_the_next() {
         bed.end(guest, answered).await.unwrap();
         let hold = hold_of(&bed, &id).await.unwrap();
         assert_eq!((hold.state, hold.settler), (At::Held, None), "{acts:?}, answered: {answered}");
+    }
+    assert_eq!(reopen(&bed, &user(3), &id, &[Cancel]).await, Ok(()));
+}
+
+#[tokio::test]
+async fn a_hold_that_a_refused_checkpoint_was_to_settle_is_there_for_the_next() {
+    let bed = Bed::new().await;
+    let id = keep_hold(&bed, 100).await;
+    let note = bed.by(user(3), async |guest| guest.insert("notes".into(), "{}".into(), None).await);
+    let note = note.await.unwrap().id;
+    let changed = async |guest: &mut State| {
+        guest.replace("notes".into(), note.clone(), "{}".into(), None).await.map(drop)
+    };
+    for acts in [Cancel, Capture(1)] {
+        let mut guest = bed.attempt(bed.call(user(3)));
+        guest.checkpoint().await.unwrap();
+        changed(&mut guest).await.unwrap();
+        let permit = guest.reopen(id.clone()).await.unwrap();
+        act(&mut guest, &permit, &[acts]).await.unwrap();
+        bed.by(user(3), changed).await.unwrap();
+        assert!(guest.checkpoint().await.is_err(), "{acts:?}: the note is another by now");
+        bed.refuse(guest).await.unwrap();
+        let hold = hold_of(&bed, &id).await.unwrap();
+        assert_eq!((hold.state, hold.settler), (At::Held, None), "{acts:?}");
     }
     assert_eq!(reopen(&bed, &user(3), &id, &[Cancel]).await, Ok(()));
 }
