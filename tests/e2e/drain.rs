@@ -67,6 +67,18 @@ on_both! {
         assert_eq!(running(&client)[0]["attempts"], 1);
     }
 
+    fn a_guest_that_computes_does_not_keep_the_host(world: Builder::new().bare().environment("CHARTER_HTTP_DRAIN_MS", "1000")) {
+        world.install("script", &Artefacts::get().fixture("script"));
+        let tenant = world.register();
+        std::thread::scope(|scope| {
+            let computing = scope.spawn(|| tenant.client.post("/v1/script", &json!({"steps": [{"spin_ms": 60_000}]})));
+            until("the guest computes", || instances(&tenant.client) == 1);
+            world.stop();
+            let error = computing.join().unwrap().expect_error(503, "overloaded");
+            assert_eq!(error["reason"], "stopping", "cut before its own deadline: {error}");
+        });
+    }
+
     fn who_waits_for_a_job_or_sends_slowly_is_answered_before_the_end(
         world: Builder::new().bare().environment("CHARTER_HTTP_DRAIN_MS", "4000").environment("CHARTER_JOBS_DEADLINE_MS", "600000")
     ) {
