@@ -1,4 +1,4 @@
-//! What was read before a checkpoint, and is another by now, is not written over.
+//! Behind a checkpoint nothing that was read before is written over what is there by now.
 
 use charter_double::Host;
 use charter_sdk::{documents, prelude::*};
