@@ -23,7 +23,7 @@ use crate::component::Component;
 use crate::failure::rule;
 use crate::shared::Shared;
 use crate::stats::{OutcomeClass, PrimitiveStats};
-use crate::story::{Abort, Story, TakeRecord, permits};
+use crate::story::{Abort, COMMITTED, Story, TakeRecord, permits};
 
 mod attempt;
 #[cfg(test)]
@@ -500,12 +500,12 @@ impl Run {
         let answered = matches!(outcome, Outcome::Answered(_));
         let attempt = self.story.attempt;
         let unwanted = |record: &TakeRecord| {
-            record.attempt != u32::MAX && !(answered && record.attempt == attempt)
+            record.attempt != COMMITTED && !(answered && record.attempt == attempt)
         };
         let has_acted = self.story.marks.has_acted();
         for rate in std::mem::take(&mut self.story.rates) {
             // An effect that left the host counts, whatever was answered.
-            if rate.attempt != u32::MAX && !(rate.attempt == attempt && (answered || has_acted)) {
+            if rate.attempt != COMMITTED && !(rate.attempt == attempt && (answered || has_acted)) {
                 rate.give_back(&self.shared.store, self.call.scope.lane()).await;
             }
         }

@@ -34,6 +34,9 @@ pub(crate) struct Story {
     pub(crate) attempt: u32,
 }
 
+/// In place of an attempt: what is part of a commit in the middle of the request.
+pub(crate) const COMMITTED: u32 = u32::MAX;
+
 /// Rows handed out to one request.
 #[derive(Clone, Debug)]
 pub(crate) struct TakeRecord {
@@ -41,7 +44,7 @@ pub(crate) struct TakeRecord {
     pub(crate) group: String,
     pub(crate) limit: u32,
     pub(crate) taken: Vec<Taken>,
-    /// The attempt that asked for it last.
+    /// The attempt that asked for it last, or [`COMMITTED`].
     pub(crate) attempt: u32,
 }
 
@@ -70,16 +73,19 @@ impl Story {
         self.takes.insert(place.min(self.takes.len()), record);
     }
 
-    /// Rows that were handed out before are part of a commit in the middle of the request: they do
-    /// not go back. Those that this attempt has asked for, it does not ask for again.
-    pub(crate) fn commit_takes(&mut self, asked: usize) {
-        for (place, record) in self.takes.iter_mut().enumerate() {
-            record.attempt = u32::MAX;
-            if place < asked {
-                record.taken = Vec::new();
-            }
+    /// Rows and amounts that this attempt was handed out are part of a commit in its middle: they do
+    /// not go back, and it does not ask for them again. The others go back at the end, unless it
+    /// asks for them still.
+    pub(crate) fn commit_taken(&mut self) {
+        let attempt = self.attempt;
+        for record in self.takes.iter_mut().filter(|record| record.attempt == attempt) {
+            record.attempt = COMMITTED;
+            record.taken = Vec::new();
         }
         self.taken_bytes = self.takes.iter().map(TakeRecord::bytes).sum();
+        for record in self.rates.iter_mut().filter(|record| record.attempt == attempt) {
+            record.attempt = COMMITTED;
+        }
     }
 
     /// Forgets the leave under which nothing was taken.

@@ -212,10 +212,7 @@ impl Work {
                 // Permits that this commit has settled count no more.
                 permits::forget_settled(&mut self.story.permits);
                 self.permits = self.story.permits.len();
-                self.story.commit_takes(self.takes);
-                for record in &mut self.story.rates {
-                    record.attempt = u32::MAX;
-                }
+                self.story.commit_taken();
                 Ok(())
             }
             Err(error) => Err(self.abort_commit(error)),

@@ -14,7 +14,7 @@ pub(crate) struct RateRecord {
     pub(crate) key: Key,
     pub(crate) amount: u32,
     pub(crate) per_seconds: u32,
-    /// The attempt that asked for it last; `u32::MAX` once it is part of what is committed.
+    /// The attempt that asked for it last, or [`super::COMMITTED`].
     pub(crate) attempt: u32,
 }
 

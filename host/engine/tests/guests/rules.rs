@@ -49,18 +49,27 @@ async fn what_was_read_is_validated_and_the_second_run_sees_what_came_between() 
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_second_run_does_not_ask_for_again_is_given_back() {
-    let stage = Stage::new().await;
-    stage.seen(json!([{ "items": 1 }])).await;
-    let steps = json!([
-        { "on_attempt": 1, "steps": [{ "take": 1 }] }, { "count": "note" },
-        { "fetch": "GET", "path": "/hold" }, { "note": "note" },
-    ]);
-    let outcome = stage.interrupted(script(steps), async {
-        assert_eq!(stage.kept().await.1, 0, "the first run holds the item");
-        stage.seen(json!([{ "note": "note" }])).await;
-    });
-    assert_eq!(crate::json(outcome.await)["seen"][0], 1);
-    crate::until("the item is given back", async || stage.kept().await.1 == 1).await;
+    let rate = json!({ "rate": "sends", "reach": "user", "amount": 1, "seconds": 3_600 });
+    for (end, is_refused) in [
+        (json!([]), false),
+        (json!([{ "checkpoint": 1 }]), false),
+        (json!([{ "checkpoint": 1 }, { "refuse": "state_conflict" }]), true),
+    ] {
+        let stage = Stage::new().await;
+        stage.seen(json!([{ "items": 1 }])).await;
+        let steps = json!([
+            { "on_attempt": 1, "steps": [{ "take": 1 }, rate] }, { "count": "note" },
+            { "fetch": "GET", "path": "/hold" }, { "note": "note" },
+            { "on_attempt": 2, "steps": end },
+        ]);
+        let outcome = stage.interrupted(script(steps), async {
+            assert_eq!(stage.kept().await.1, 0, "the first run holds the item");
+            stage.seen(json!([{ "note": "note" }])).await;
+        });
+        assert_eq!(matches!(outcome.await, Outcome::Refused(_)), is_refused, "{end}");
+        crate::until("the item is given back", async || stage.kept().await.1 == 1).await;
+        stage.seen(json!([rate])).await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
