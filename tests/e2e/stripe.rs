@@ -20,7 +20,7 @@ fn intent(id: &str, asked: &stripe::Asked, prefix: &str, cents: u64) -> Value {
     json!({
         "id": id, "object": "payment_intent", "status": "succeeded", "amount": cents, "amount_received": cents, "currency": "usd",
         "customer": asked.form["customer"], "payment_method": "pm_double_kept",
-        "metadata": { "charter_hook": metadata("[charter_hook]"), "charter_invoice": metadata("[charter_invoice]") },
+        "metadata": { "charter_hook": metadata("[charter_hook]"), "charter_invoice": metadata("[charter_invoice]"), "charter_payment": asked.form.get(&format!("{prefix}[charter_payment]")) },
     })
 }
 

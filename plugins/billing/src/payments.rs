@@ -94,7 +94,7 @@ pub(crate) struct Payment {
     reference: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     url: Option<String>,
-    /// The hold of the leave that its caller was given, until it is settled.
+    /// The hold of the leave that its caller was given, until it is captured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) permit: Option<String>,
     /// Whether the provider may have been asked for it.
@@ -336,21 +336,21 @@ pub(crate) fn settle_doubt(signal: &Signal) -> Result<()> {
     }
 }
 
-/// The provider has received money for an invoice: leave that was given to charge it, and of which
-/// nobody has said what became, is captured. The provider's own payment names ours; those that
-/// earlier builds have asked for are known by the provider's id, or taken by the amount where it has
-/// not answered.
+/// The provider has received money for an invoice: leave that was given to charge it is captured,
+/// and a charge for which nobody has leave any more is reported. The provider's own
+/// payment names ours, in `told`; those that earlier builds have asked for are known by the
+/// provider's id, or taken by the amount where it has not answered.
 pub(crate) fn capture_received(
     invoice: &str,
-    payment: Option<&str>,
+    told: Option<&str>,
     reference: &str,
     cents: u64,
 ) -> Result<()> {
     let mut asked = PAYMENTS.matching("invoice", invoice).limit(200).find()?.items;
     let is_it = |found: &Doc<Payment>| {
-        payment == Some(&found.id) || found.body.reference.as_deref() == Some(reference)
+        told == Some(&found.id) || found.body.reference.as_deref() == Some(reference)
     };
-    if payment.is_some() || asked.iter().any(is_it) {
+    if told.is_some() || asked.iter().any(is_it) {
         asked.retain(is_it);
     } else {
         asked.retain(|found| found.body.asked && found.body.reference.is_none());
@@ -361,7 +361,7 @@ pub(crate) fn capture_received(
         let amount = micro_usd(cents);
         match governance::reopen(hold) {
             Err(failure) if failure.reason_text() == Some("PERMIT_SETTLED") => {
-                // A person has said what became of it: what did not happen to them has.
+                // A person or a decline has said what became of it: what did not happen to them has.
                 if failure.details_json().is_some_and(|told| told["state"] == "voided") {
                     Proposal::new(TOP_UP, hold).amount(amount).report()?;
                 }
@@ -506,14 +506,28 @@ fn charge(payment: &Payment, names: &Names) -> Result<Payment, Refused> {
     let intent = stripe::STRIPE.post("/v1/payment_intents", form, &names.key)?;
     let reference = stripe::text(&intent, "id")?;
     match intent["status"].as_str().unwrap_or_default() {
-        "succeeded" | "processing" => Ok(Payment {
-            status: Status::Processing,
-            reference: Some(reference),
-            ..payment.clone()
-        }),
-        _ => {
-            let cancel = format!("/v1/payment_intents/{}/cancel", plain(&reference)?);
-            stripe::STRIPE.post(&cancel, Form::default(), &format!("{}-cancel", names.key))?;
+        "succeeded" | "processing" => {}
+        _ => give_up(&reference, &names.key)?,
+    }
+    Ok(Payment { status: Status::Processing, reference: Some(reference), ..payment.clone() })
+}
+
+/// Cancels a payment that waits for a person. It may have been paid all the same by the time that it
+/// cannot be cancelled any more.
+fn give_up(reference: &str, key: &str) -> Result<(), Refused> {
+    let path = format!("/v1/payment_intents/{}", plain(reference)?);
+    let canceled =
+        stripe::STRIPE.post(&format!("{path}/cancel"), Form::default(), &format!("{key}-cancel"));
+    match canceled {
+        Err(Refused::Final(failure)) => {
+            match stripe::STRIPE.get(&path, &[])?["status"].as_str().unwrap_or_default() {
+                "succeeded" | "processing" => Ok(()),
+                "canceled" => Err(Refused::Final(stripe::needs_a_person())),
+                _ => Err(Refused::Unsure(failure)),
+            }
+        }
+        canceled => {
+            canceled?;
             Err(Refused::Final(stripe::needs_a_person()))
         }
     }
@@ -561,7 +575,6 @@ fn fail(
     failure: Failure,
     waited: bool,
 ) -> Result<Answer> {
-    let kept = if permit.is_some() { None } else { payment.body.permit.clone() };
     permit.map(Permit::cancel).transpose()?;
     let why = Why {
         code: failure.code().to_owned(),
@@ -570,7 +583,7 @@ fn fail(
     };
     let payment = PAYMENTS.replace(
         payment.at(),
-        Payment { status: Status::Failed, failure: Some(why), permit: kept, ..payment.body },
+        Payment { status: Status::Failed, failure: Some(why), ..payment.body },
     )?;
     // As it is by now: the provider may have told of it while it was asked.
     let mut invoice = INVOICES.get(&invoice.id)?.or_not_found("invoice")?;

@@ -43,7 +43,7 @@ const AGAIN_SECONDS: u32 = 120;
 const ATTEMPTS: u32 = 100;
 /// The issuer keeps idempotency keys for a day: nothing is asked again after this.
 const ASKED_SECONDS: u32 = 20 * 3_600;
-/// Amounts owed to a card that are given to it in one commit.
+/// Amounts owed to cards that are given to them in one commit.
 const OWED_A_COMMIT: u32 = 10;
 /// Payments of one authorization that are waited for. Of one with more, what is set aside stays so until it
 /// expires.
@@ -85,7 +85,7 @@ pub(crate) struct Move {
     /// The part that is not posted yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     left_cents: Option<u64>,
-    /// The card, while merchants have not been paid yet what they give back to it.
+    /// The account that owes it, while merchants have not been paid yet what they give back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     owed: Option<String>,
 }
@@ -505,7 +505,7 @@ fn note_move(card: &str, reference: &str, object: &Value) -> Result<()> {
     while !post(card, reference, object)? {
         documents::checkpoint()?;
     }
-    give_owed(card)?;
+    give_owed()?;
     match object["authorization"].as_str() {
         Some(authorization) if is_over(card, authorization, Some(reference))? => {
             authorizations::release(card, authorization)
@@ -545,7 +545,7 @@ fn post(card: &str, reference: &str, object: &Value) -> Result<bool> {
     let left_cents = Some(left_cents - posted).filter(|cents| *cents > 0);
     let covered_cents = moved.body.covered_cents + covered;
     let is_owed = amount > 0 && covered_cents < moved.body.amount_cents;
-    let owed = is_owed.then(|| card.id.clone());
+    let owed = is_owed.then(|| MERCHANTS.to_owned());
     let moved =
         MOVES.replace(moved.at(), Move { left_cents, covered_cents, owed, ..moved.body })?;
     if left_cents.is_some() {
@@ -571,17 +571,17 @@ fn freeze_uncovered(card: &Doc<Card>, moved: &Move) -> Result<()> {
     }
 }
 
-/// Refunds of merchants that were told before their payments come to the card once those are posted,
-/// in portions.
-fn give_owed(card: &str) -> Result<()> {
-    let owed = || MOVES.matching("owed", card).oldest_first().limit(OWED_A_COMMIT).find();
+/// Refunds of merchants that were told before their payments come to their cards once those are
+/// posted, whichever card has paid: what merchants have is one account. In portions.
+fn give_owed() -> Result<()> {
+    let owed = || MOVES.matching("owed", MERCHANTS).oldest_first().limit(OWED_A_COMMIT).find();
     while !owed()?.items.is_empty() {
         // They have what they were paid with the commit; who is owed is read in the next.
         documents::checkpoint()?;
-        let card = cards::find(card)?;
         let mut given = 0;
         for told in owed()?.items {
             let (at, body) = (told.at(), told.body);
+            let card = cards::find(&body.card)?;
             let missing = body.amount_cents - body.covered_cents;
             let part = take_back(&card, missing, &body.reference)?;
             let covered_cents = body.covered_cents + part;

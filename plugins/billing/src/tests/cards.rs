@@ -14,7 +14,8 @@ use crate::payments::PAYMENTS;
 type Asked = Rc<RefCell<Vec<(String, String, String)>>>;
 
 /// A provider of the test's: what it was asked (path, key, form), and the status that it answers
-/// payments with.
+/// payments with. With 202 one waits for a person and can be cancelled, with 203 it waits and was
+/// paid by the time that it is to be cancelled.
 struct Provider {
     asked: Asked,
     status: Rc<RefCell<u16>>,
@@ -31,16 +32,19 @@ fn serve(asked: &Asked, status: u16, request: &Request) -> Option<Response> {
     };
     assert_eq!(header("stripe-version").as_deref(), Some("2024-06-20"));
     let form = String::from_utf8(request.body.clone()).unwrap();
-    asked.borrow_mut().push((path.clone(), header("idempotency-key").unwrap(), form));
+    let key = header("idempotency-key").unwrap_or_default();
+    asked.borrow_mut().push((path.clone(), key, form));
     let card =
         json!({ "error": { "code": "card_declined", "message": "Your card was declined." } });
     Some(match path.as_str() {
         "/v1/customers" => answer(200, &json!({ "id": "cus_1" })),
         "/v1/payment_intents" if status == 402 => answer(402, &card),
-        "/v1/payment_intents" if status == 202 => {
+        "/v1/payment_intents" if matches!(status, 202 | 203) => {
             answer(200, &json!({ "id": "pi_1", "status": "requires_action" }))
         }
         "/v1/payment_intents" => answer(status, &json!({ "id": "pi_1", "status": "succeeded" })),
+        "/v1/payment_intents/pi_1/cancel" if status == 203 => answer(400, &json!({})),
+        "/v1/payment_intents/pi_1" => answer(200, &json!({ "id": "pi_1", "status": "succeeded" })),
         "/v1/payment_intents/pi_1/cancel" => {
             answer(200, &json!({ "id": "pi_1", "status": "canceled" }))
         }
@@ -456,9 +460,14 @@ fn buy_unanswered(bench: &Bench, provider: &Provider) -> String {
 
 /// Whether the budget admits no other purchase.
 fn is_over_budget(bench: &Bench) -> bool {
+    refusal_of_another(bench).as_deref() == Some("budget_exceeded")
+}
+
+/// Why there is no other purchase.
+fn refusal_of_another(bench: &Bench) -> Option<String> {
     let more = json!({ "amount_cents": 1_000, "payment_method": "pm_1" });
-    let refused = bench.post("/billing/topup", more).map(drop);
-    refused.is_err_and(|refused| refused.reason_text() == Some("budget_exceeded"))
+    let refused = bench.post("/billing/topup", more).map(drop).err()?;
+    refused.reason_text().map(str::to_owned)
 }
 
 #[test]
@@ -475,6 +484,37 @@ fn a_payment_whose_answer_was_lost_is_spent_by_the_providers_word() {
     bench.days(2);
     assert_eq!(provider.payments().len(), 1, "nothing more is asked of it");
     assert!(is_over_budget(&bench));
+}
+
+#[test]
+fn what_the_provider_signs_counts_whatever_it_answered_before() {
+    // Declined; waiting for a person and cancelled; paid before it could be cancelled.
+    for (status, is_failed) in [(402, true), (202, true), (203, false)] {
+        let bench = Bench::new();
+        let provider = Provider::bound_to(&bench);
+        bench.0.budget(1_000 * super::CENT);
+        provider.answers(status);
+        let body = json!({ "amount_cents": 1_000, "payment_method": "pm_1" });
+        let bought = bench.post("/billing/topup", body).map(drop);
+        assert_eq!(bought.is_err(), is_failed, "{status}");
+        assert_eq!(is_over_budget(&bench), !is_failed, "{status}");
+        let kept = PAYMENTS.all().oldest_first().find().unwrap().items.remove(0);
+        let asked = provider.payments()[0].1.clone();
+        let invoice = asked.split("charter_invoice%5D=").nth(1).unwrap();
+        let invoice = invoice.split('&').next().unwrap();
+        let word = |reference: &str| {
+            json!({
+                "id": reference, "amount_received": 1_000, "currency": "usd",
+                "metadata": { "charter_invoice": invoice, "charter_payment": kept.id },
+            })
+        };
+        tell(&bench, "evt_1", "payment_intent.succeeded", &word("pi_1"));
+        assert_eq!(bench.balance(), 1_500);
+        // Nobody had leave for it any more where it had failed: a person is to look.
+        provider.answers(200);
+        let refusal = if is_failed { "scope_frozen" } else { "budget_exceeded" };
+        assert_eq!(refusal_of_another(&bench).as_deref(), Some(refusal), "{status}");
+    }
 }
 
 #[test]

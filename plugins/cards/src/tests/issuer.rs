@@ -1,6 +1,7 @@
 //! Cards of a card network, against the double of the host and an issuer of a few lines.
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
 use std::rc::Rc;
 
 use charter_double::Host;
@@ -47,8 +48,10 @@ impl Bench {
             own.heard.borrow_mut().push((request.url.clone(), body));
             let key = request.headers.iter().find(|(name, _)| name == "idempotency-key");
             own.keys.borrow_mut().extend(key.map(|(_, key)| key.clone()));
+            // A card's key is the same for one card and another for the next.
+            let cards = own.keys.borrow().iter().collect::<BTreeSet<_>>().len();
             let told =
-                json!({ "id": "ic_1", "last4": "0018", "number": "4000", "cvc": "123", "exp_month": 9, "exp_year": 2031 });
+                json!({ "id": format!("ic_{cards}"), "last4": "0018", "number": "4000", "cvc": "123", "exp_month": 9, "exp_year": 2031 });
             Some(Response { status: own.status.get(), headers: Vec::new(), body: told.to_string().into_bytes() })
         });
         Self { host, issuer }
@@ -250,6 +253,28 @@ fn what_is_not_paid_is_given_back_with_the_last_word_in_whichever_order_they_com
             assert_eq!(bench.card(&card)["balance_cents"], expected, "{order:?}, {told}");
         }
     }
+}
+
+#[test]
+fn what_merchants_owe_comes_to_its_card_whichever_card_of_the_user_pays_them() {
+    let bench = Bench::new();
+    let cards = [bench.carded(), bench.carded()];
+    let hooks = bench.host.hooks();
+    let moved = |card: usize, id: &str, cents: i64| {
+        let object = json!({ "id": id, "amount": cents, "currency": "usd" });
+        let kind = "issuing_transaction.created";
+        let event = json!({ "type": kind, "data": { "object": object } }).to_string();
+        bench.host.call_hook(&hooks[card], &event, &event).unwrap();
+    };
+    let balances =
+        || cards.clone().map(|card| bench.card(&card)["balance_cents"].as_i64().unwrap());
+    moved(1, "ipi_1", -100);
+    moved(0, "ipi_2", 100);
+    assert_eq!(balances(), [1_100, 900], "told before its payment, and there");
+    moved(1, "ipi_3", 100);
+    assert_eq!(balances(), [1_100, 900], "owed: merchants have nothing left");
+    moved(0, "ipi_4", -100);
+    assert_eq!(balances(), [1_000, 1_000]);
 }
 
 #[test]
