@@ -96,6 +96,16 @@ impl Running {
         self.parties.insert(id, party);
     }
 
+    /// How many are worked on.
+    pub(super) fn len(&self) -> usize {
+        self.parties.len()
+    }
+
+    /// Whether one of this party's is worked on.
+    pub(super) fn has(&self, party: &str) -> bool {
+        self.parties.values().any(|running| running == party)
+    }
+
     /// Waits for the next to end, and names its organization; `None` while none is worked on.
     pub(super) async fn wait_for_end(&mut self) -> Option<String> {
         let ended = self.tasks.join_next_with_id().await?;

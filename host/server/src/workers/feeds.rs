@@ -20,12 +20,17 @@ use charter_tenancy::records::webhook::{
 use charter_tenancy::stored;
 use serde_json::Value;
 
+use super::due::Running;
 use crate::app::App;
 
 /// How long another host's event may stay unseen.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
-/// Feeds of one turn.
+/// Between two looks while feeds are handed out.
+const PAUSE: Duration = Duration::from_millis(5);
+/// Feeds of one look.
 const FEEDS_MAX: u32 = 1_000;
+/// Feeds that are handed out side by side: what one organization's take holds up nobody else's.
+const FEEDS_AT_ONCE: usize = 8;
 /// Deliveries of one commit.
 const DELIVERIES_MAX: usize = 500;
 /// Bytes of their bodies after which the next event waits for another turn.
@@ -35,6 +40,7 @@ const UNIT_BYTES_MAX: usize = 2 << 20;
 
 /// Never ends by itself.
 pub(super) async fn run(app: Arc<App>) {
+    let mut running = Running::default();
     loop {
         let found = app.store.behind(&Feed::space(), Feed::ID, AFTER, FEEDS_MAX).await;
         let found = found.unwrap_or_else(|error| {
@@ -44,21 +50,39 @@ pub(super) async fn run(app: Arc<App>) {
             );
             Vec::new()
         });
-        let mut any = false;
+        // Each in its turn, and none waits for another as long as there are places.
         for reach in found {
-            match hand_out(&app, &reach).await {
-                Ok(()) => any = true,
-                Err(refusal) => tracing::warn!(
-                    reach = reach.as_str(),
-                    message = refusal.message,
-                    "events could not be handed out yet"
-                ),
+            if running.has(reach.as_str()) {
+                continue;
             }
+            if running.len() >= FEEDS_AT_ONCE {
+                running.wait_for_end().await;
+            }
+            let app = app.clone();
+            running.begin(reach.as_str().to_owned(), async move { turn(&app, &reach).await });
         }
-        // A feed that fails is looked at again with the next that does not, or after a while.
-        if !any {
+        let pause = if running.len() > 0 { PAUSE } else { Duration::ZERO };
+        let next = async {
+            tokio::time::sleep(pause).await;
             let _ = tokio::time::timeout(LOOK_EVERY, app.store.next_event()).await;
+        };
+        tokio::select! {
+            () = next => {}
+            Some(_) = running.wait_for_end() => {}
         }
+        while running.has_ended().is_some() {}
+    }
+}
+
+/// One turn of a feed. One that fails is looked at again after a while.
+async fn turn(app: &App, reach: &Reach) {
+    if let Err(refusal) = hand_out(app, reach).await {
+        tracing::warn!(
+            reach = reach.as_str(),
+            message = refusal.message,
+            "events could not be handed out yet"
+        );
+        tokio::time::sleep(LOOK_EVERY).await;
     }
 }
 

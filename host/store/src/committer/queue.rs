@@ -1,7 +1,7 @@
 //! Units that wait, by organization, taken in fair turns.
 //!
-//! Bounded in units and bytes, and no organization has more than half of either: one that floods
-//! the queue is told to come back later before others are. The party whose units have had the fewest bytes
+//! Bounded in units and bytes, and no organization has more of either than are free: those that flood
+//! the queue are told to come back later before others are. The party whose units have had the fewest bytes
 //! written goes next, so that large units of one organization delay no other's small ones.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
@@ -121,14 +121,11 @@ impl Queue {
         // A unit that settles an effect gets as much room again: it cannot be taken back by
         // refusing it.
         let room = if job.settling { 2 } else { 1 };
-        let full =
-            state.units >= self.units_max * room || state.bytes + job.bytes > self.bytes_max * room;
+        let units_free = (self.units_max * room).saturating_sub(state.units);
+        let bytes_free = (self.bytes_max * room).saturating_sub(state.bytes);
         let own = state.tenants.get(&job.unit.organization);
-        let share = own.is_some_and(|own| {
-            own.jobs.len() >= (self.units_max * room).div_ceil(2)
-                || own.bytes + job.bytes > (self.bytes_max * room).div_ceil(2)
-        });
-        if full || share {
+        let (units, bytes) = own.map_or((0, 0), |own| (own.jobs.len(), own.bytes));
+        if units >= units_free || bytes + job.bytes > bytes_free {
             return Err(CommitError::Overloaded { retry_after_s: 1 });
         }
         state.units += 1;
@@ -337,14 +334,18 @@ mod tests {
         let queue = Queue::new(600, 1 << 30);
         let accepted = (0..600).filter(|_| queue.push(job("flood")).is_ok()).count();
         assert_eq!(accepted, 300, "one organization has at most half of the queue");
+        // Nor do several have all of it together.
+        for flood in ["second", "third", "fourth"] {
+            (0..600).for_each(|_| drop(queue.push(job(flood))));
+        }
         queue.push(job("calm")).expect("there is room for others");
         queue.ready(0).await.expect("units wait");
         let batch = queue.batch();
         let place = batch.iter().position(|job| job.unit.organization == "calm");
         assert_eq!(
             place,
-            Some(1),
-            "the second organization's first unit comes before the first one's second"
+            Some(4),
+            "the last organization's first unit comes before the first one's second"
         );
     }
 
