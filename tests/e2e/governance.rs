@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use charter_kernel::time::Instant as Moment;
 use charter_tests::artefacts::Artefacts;
 use charter_tests::patience::until;
-use charter_tests::tenant::{PASSWORD, unique};
+use charter_tests::tenant::{PASSWORD, id, unique};
 use charter_tests::world::Builder;
 use charter_tests::{Answer, Client, Database, Tenant, World, on_both};
 use serde_json::{Value, json};
@@ -524,6 +524,56 @@ on_both! {
         let fault = tenant.client.put("/v1/governance/limits", &wrong).expect_error(400, "invalid_input");
         assert_eq!(fault["param"], "limits.0.actions");
         world.books_agree();
+    }
+
+    fn an_id_is_one_in_either_case(world: Builder::new().bare()) {
+        let tenant = tenant_with_script(world);
+        let client = &tenant.client;
+        let spend = || play(client, spend(1));
+        let user = client.get("/v1/users").expect(200)["users"][0].clone();
+        let (user, kit, project) = (id(&user), id(&client.get("/v1/kits").expect(200)["kits"][0]), id(&client.get("/v1/projects").expect(200)["projects"][0]));
+        for (of, named) in [("users", &user), ("kits", &kit), ("projects", &project)] {
+            let rules = json!({ "rules": [{ "id": "no", "effect": "deny", "actions": ["script.*"], "when": { of: [named.to_uppercase()] } }] });
+            let kept = client.put("/v1/governance/policy", &rules).expect(200);
+            assert!(kept.to_string().contains(named), "{kept}");
+            assert_eq!(spend().expect_error(403, "forbidden")["reason"], "policy_denied", "{of}");
+            let wrong = json!({ "rules": [{ "id": "no", "effect": "deny", "actions": ["*"], "when": { of: ["nonsense"] } }] });
+            let fault = client.put("/v1/governance/policy", &wrong).expect_error(400, "invalid_input");
+            assert_eq!(fault["param"], format!("rules.0.when.{of}"));
+        }
+        client.put("/v1/governance/policy", &json!({ "rules": [] })).expect(200);
+        let limits = |users: Value| json!({ "limits": [{ "id": "none", "actions": ["script.*"], "period": "day", "max_count": 0, "users": users }] });
+        client.put("/v1/governance/limits", &limits(json!([user.to_uppercase()]))).expect(200);
+        assert_eq!(spend().expect_error(403, "forbidden")["reason"], "limit_exceeded");
+        assert_eq!(client.put("/v1/governance/limits", &limits(json!(["nonsense"]))).expect_error(400, "invalid_input")["param"], "limits.0.users");
+        client.put("/v1/governance/limits", &json!({ "limits": [] })).expect(200);
+        // A grant is its user's, and goes with them.
+        let ask = json!({ "rules": [{ "id": "ask", "effect": "require_approval", "actions": ["script.*"] }] });
+        client.put("/v1/governance/policy", &ask).expect(200);
+        spend().expect(202);
+        let end = in_an_hour(client);
+        let grant = |user: &str| json!({ "user_id": user.to_uppercase(), "actions": ["script.*"], "until": end, "reason": "while it is away" });
+        client.post("/v1/governance/grants", &grant(&user)).expect(201);
+        spend().expect(200);
+        let other = tenant.user("other");
+        client.post("/v1/governance/grants", &grant(&other)).expect(201);
+        for path in ["governance/grants", "logs"] {
+            let of = |user: &str| client.get(&format!("/v1/{path}?user_id={user}")).expect(200).to_string();
+            assert!(of(&other).contains("while it is away"), "{path}");
+            assert!(of(&other.to_uppercase()).contains("while it is away"), "{path}");
+        }
+        client.delete(&format!("/v1/users/{other}")).expect(200);
+        let grants = || client.get("/v1/governance/grants").expect(200)["grants"].as_array().unwrap().len();
+        until("it goes with its user", || grants() == 1);
+        // A binding is its organization's.
+        let bound = |scope: Value| json!({ "kind": "http", "url": "http://127.0.0.1:9", "scope": scope });
+        for (of, named) in [("organization", &tenant.organization), ("project", &project)] {
+            let kept = world.operator().put("/v1/operator/providers/script.peer", &bound(json!({ of: named.to_uppercase() }))).expect(200);
+            assert_eq!(kept["provider"]["scope"], json!({ of: named }));
+            let path = format!("/v1/operator/providers/script.peer?{of}_id={}", named.to_uppercase());
+            assert_eq!(world.operator().get(&path).expect(200)["provider"]["scope"], json!({ of: named }));
+            world.operator().delete(&path).expect(200);
+        }
     }
 
     fn a_simulation_is_about_whom_the_request_names(world: Builder::new().bare()) {

@@ -5,6 +5,7 @@
 //! it names. Randomness and time are arguments.
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::fmt;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
@@ -22,7 +23,7 @@ macro_rules! ids {
         impl $name {
             /// Reads a UUID in its hyphenated form, either case; `None` for anything else.
             pub fn parse(text: &str) -> Option<Self> {
-                canonical(text).map(Self)
+                read(text).map(Self)
             }
             /// A new id; see [`uuid_v7`].
             pub fn new(now: Instant, random: [u8; 10]) -> Self {
@@ -129,13 +130,33 @@ pub fn uuid_v7(now: Instant, random: [u8; 10]) -> String {
     uuid::Builder::from_unix_timestamp_millis(ms, &random).into_uuid().hyphenated().to_string()
 }
 
-/// The canonical text of a hyphenated UUID. Braced, URN and bare forms are refused: one id has one
+/// The one spelling of a hyphenated UUID. Braced, URN and bare forms are refused: one id has one
 /// spelling up to case.
-fn canonical(text: &str) -> Option<String> {
+fn read(text: &str) -> Option<String> {
     if text.len() != 36 {
         return None;
     }
     uuid::Uuid::try_parse(text).ok().map(|id| id.hyphenated().to_string())
+}
+
+/// Whether a text is a UUID as ids are written here, in either case.
+pub fn is_id(text: &str) -> bool {
+    read(text).is_some()
+}
+
+/// The one spelling of an id, where it is one; else the text as it is.
+pub fn canonical(text: String) -> String {
+    read(&text).unwrap_or(text)
+}
+
+/// Reads a set of ids as a client or a former build has written it, each in the one spelling that is
+/// compared. Another text is left as it is, for the check of what is saved to name.
+///
+/// # Errors
+/// If it is neither a list of texts nor null.
+pub fn read_set<'de, D: Deserializer<'de>>(from: D) -> Result<Option<BTreeSet<String>>, D::Error> {
+    let set = Option::<Vec<String>>::deserialize(from)?;
+    Ok(set.map(|set| set.into_iter().map(canonical).collect()))
 }
 
 #[cfg(test)]

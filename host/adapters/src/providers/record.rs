@@ -2,6 +2,7 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use charter_kernel::id::canonical;
 use charter_kernel::unit::{Key, Reach};
 use charter_store::{CommitError, ReadError, SealError, Store, TransactError, Txn, WriteError};
 use charter_tenancy::operator::Act;
@@ -30,6 +31,19 @@ pub enum Whose {
     Project(#[schemars(with = "charter_kernel::id::ProjectId")] String),
 }
 
+impl Whose {
+    /// The same, its id in the one spelling that is compared. Another text stays as it is, and is
+    /// nobody's.
+    #[must_use]
+    pub fn canonical(self) -> Self {
+        match self {
+            Self::Deployment => self,
+            Self::Organization(id) => Self::Organization(canonical(id)),
+            Self::Project(id) => Self::Project(canonical(id)),
+        }
+    }
+}
+
 /// A binding as the operator sets it.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -56,8 +70,13 @@ pub struct BindingInput {
     #[serde(default)]
     pub options: serde_json::Map<String, Value>,
     /// The tenants that it serves.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "read_scope")]
     pub scope: Whose,
+}
+
+/// Reads whom a binding serves, in the one spelling that is compared.
+fn read_scope<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Whose, D::Error> {
+    Whose::deserialize(from).map(Whose::canonical)
 }
 
 /// Tells `null` from absent.

@@ -8,15 +8,14 @@ use std::collections::BTreeSet;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::policy::{action_matches, is_glob};
+use super::policy::{IDS_WORDS, NAMED_MAX, action_matches, are_ids, is_glob};
 use crate::fault::Fault;
+use crate::id::read_set;
 use crate::kit::Period;
 use crate::money::AMOUNT_MAX;
 
 /// Most limits of an organization.
 pub const LIMITS_MAX: usize = 50;
-/// Most actions or users that one limit names.
-const NAMED_MAX: usize = 200;
 /// Characters of an id.
 const ID_CHARS_MAX: usize = 100;
 
@@ -32,7 +31,7 @@ pub struct Limit {
     pub actions: Vec<String>,
     /// The users it bounds; every user, each by itself, and the organization's own actions, once for
     /// the organization, where absent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "read_set", skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Vec<String>")]
     #[schemars(length(min = 1, max = NAMED_MAX), inner(length(min = 1, max = 200)))]
     pub users: Option<BTreeSet<String>>,
@@ -105,8 +104,8 @@ pub fn faults(limits: &[Limit]) -> Vec<Fault> {
                 ),
             );
         }
-        if limit.users.as_ref().is_some_and(|users| users.is_empty() || users.len() > NAMED_MAX) {
-            fault("users", format!("must name 1 to {NAMED_MAX} ids, or be left out"));
+        if !limit.users.as_ref().is_none_or(are_ids) {
+            fault("users", format!("must name 1 to {NAMED_MAX} {IDS_WORDS}"));
         }
         if limit.max_count.is_none() && limit.max_amount_micro_usd.is_none() {
             fault("max_count", "or `max_amount_micro_usd` is required".into());
@@ -147,6 +146,14 @@ mod tests {
         assert!(all.counts("post.send", Some("u1")) && !all.counts("post.read", Some("u1")));
         let one = limit(json!({ "users": ["u1"], "actions": ["post.*"] }));
         assert!(one.counts("post.read", Some("u1")) && !one.counts("post.read", Some("u2")));
+    }
+
+    #[test]
+    fn an_id_is_one_in_either_case() {
+        const ID: &str = "01a2189e-29ab-77e4-afdc-a66d6000929a";
+        let one = limit(json!({ "users": [ID.to_uppercase()] }));
+        assert!(one.counts("post.send", Some(ID)));
+        assert_eq!(faults(&[one]), []);
     }
 
     #[test]
@@ -194,7 +201,9 @@ mod tests {
         assert_eq!(of(json!({})), Vec::<String>::new());
         assert_eq!(of(json!({ "id": "a b" })), ["limits.0.id"]);
         assert_eq!(of(json!({ "actions": [] })), ["limits.0.actions"]);
-        assert_eq!(of(json!({ "users": [] })), ["limits.0.users"]);
+        for users in [json!([]), json!(["u1"])] {
+            assert_eq!(of(json!({ "users": users })), ["limits.0.users"]);
+        }
         assert_eq!(of(json!({ "max_count": null })), ["limits.0.max_count"]);
         assert_eq!(of(json!({ "max_amount_micro_usd": -1 })), ["limits.0.max_amount_micro_usd"]);
         assert_eq!(faults(&[limit(json!({})), limit(json!({}))])[0].path, "limits.1.id");

@@ -12,6 +12,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::fault::Fault;
+use crate::id::{is_id, read_set};
 use crate::time::{Instant, Zone};
 
 /// Rules of one organization. Closed on the wire: an unknown member is refused.
@@ -97,17 +98,17 @@ pub struct When {
     #[schemars(with = "i64", range(min = 0))]
     pub amount_over_micro_usd: Option<i64>,
     /// The tenant user is one of these.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "read_set", skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Vec<String>")]
     #[schemars(length(min = 1, max = NAMED_MAX), inner(length(min = 1, max = TEXT_CHARS_MAX)))]
     pub users: Option<BTreeSet<String>>,
     /// The user's kit is one of these.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "read_set", skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Vec<String>")]
     #[schemars(length(min = 1, max = NAMED_MAX), inner(length(min = 1, max = TEXT_CHARS_MAX)))]
     pub kits: Option<BTreeSet<String>>,
     /// The project is one of these.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "read_set", skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Vec<String>")]
     #[schemars(length(min = 1, max = NAMED_MAX), inner(length(min = 1, max = TEXT_CHARS_MAX)))]
     pub projects: Option<BTreeSet<String>>,
@@ -271,7 +272,7 @@ pub struct Grant {
 /// Most rules of a policy.
 pub const RULES_MAX: usize = 200;
 /// Most actions, users, kits, projects or entities that one rule names.
-const NAMED_MAX: usize = 200;
+pub(super) const NAMED_MAX: usize = 200;
 /// Most people whose approval a rule can ask for.
 const APPROVALS_MAX: u8 = 10;
 /// Characters of an id, a glob or an entity.
@@ -279,6 +280,13 @@ const TEXT_CHARS_MAX: usize = 200;
 /// A time of day, and the same in words.
 const TIME: &str = "^[0-9]{2}:[0-9]{2}$";
 const TIME_WORDS: &str = "must be a time of day such as `09:30`";
+/// The rule of [`are_ids`] in words, behind how many there are.
+pub(super) const IDS_WORDS: &str = "ids, each a UUID, or be left out";
+
+/// Whether a rule or a limit may name these users, kits or projects.
+pub(super) fn are_ids(named: &BTreeSet<String>) -> bool {
+    (1..=NAMED_MAX).contains(&named.len()) && named.iter().all(|id| is_id(id))
+}
 
 impl Policy {
     /// Everything that is wrong with it, by dotted path.
@@ -409,11 +417,8 @@ impl When {
         }
         let lists = [("users", &self.users), ("kits", &self.kits), ("projects", &self.projects)];
         for (name, list) in lists {
-            if list.as_ref().is_some_and(|list| list.is_empty() || list.len() > NAMED_MAX) {
-                fault(
-                    &format!("when.{name}"),
-                    format!("must name 1 to {NAMED_MAX} ids, or be left out"),
-                );
+            if !list.as_ref().is_none_or(are_ids) {
+                fault(&format!("when.{name}"), format!("must name 1 to {NAMED_MAX} {IDS_WORDS}"));
             }
         }
         let long = |entity: &String| entity.is_empty() || entity.chars().count() > TEXT_CHARS_MAX;

@@ -178,7 +178,7 @@ pub async fn create_grant(
     }
     let grant = Grant {
         id: uuid_v7(request.now, stored::random()?),
-        user_id: body.user_id.0,
+        user_id: user.into_string(),
         actions: body.actions.0,
         max_uses: body.max_uses,
         cap_micro_usd: body.cap_micro_usd,

@@ -2,7 +2,7 @@
 //! the operator's acts.
 
 use charter_kernel::authority::Class;
-use charter_kernel::id::ProjectId;
+use charter_kernel::id::{ProjectId, canonical};
 use charter_kernel::manifest::Paging;
 use charter_kernel::refusal::Refusal;
 use charter_kernel::time::Instant;
@@ -200,8 +200,9 @@ pub async fn list_logs(
     app: &App,
     request: &HostRequest,
     _: &mut Txn,
-    Params(asked): Params<LogQuery>,
+    Params(mut asked): Params<LogQuery>,
 ) -> Result<Answer<LogPage>, Refusal> {
+    asked.user_id.0 = asked.user_id.0.map(canonical);
     let organization = request.audit_organization()?;
     let moment = |at: &Optional<Moment>| at.0.as_ref().and_then(Moment::instant);
     let (since, until) = (moment(&asked.since), moment(&asked.until));

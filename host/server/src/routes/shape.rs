@@ -5,7 +5,7 @@ use std::fmt;
 use std::ops::Deref;
 
 use charter_kernel::fault::Fault;
-use charter_kernel::id::AccountId;
+use charter_kernel::id::{AccountId, canonical};
 use charter_kernel::refusal::Refusal;
 use charter_kernel::time::Instant;
 use charter_tenancy::directory::password;
@@ -86,12 +86,40 @@ texts! {
         "type": "string", "minLength": password::PASSWORD_CHARACTERS_MIN,
         "maxLength": password::PASSWORD_BYTES_MAX,
     };
-    /// An id in a request, whatever it is: one that names nothing is absent.
-    Reference = {"type": "string", "minLength": 1, "maxLength": 64};
     /// The secret of a link.
     Token = {"type": "string", "minLength": 1, "maxLength": 200};
     /// A password that is tried.
     TriedPassword = {"type": "string", "minLength": 1, "maxLength": password::PASSWORD_BYTES_MAX};
+}
+
+/// An id in a request, whatever it is: one that names nothing is absent. It is read in the one
+/// spelling that is compared and kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reference(String);
+
+impl<'de> Deserialize<'de> for Reference {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        String::deserialize(from).map(|text| Self(canonical(text)))
+    }
+}
+
+impl JsonSchema for Reference {
+    fn inline_schema() -> bool {
+        true
+    }
+    fn schema_name() -> Cow<'static, str> {
+        "Reference".into()
+    }
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({"type": "string", "minLength": 1, "maxLength": 64})
+    }
+}
+
+impl Deref for Reference {
+    type Target = str;
+    fn deref(&self) -> &str {
+        &self.0
+    }
 }
 
 /// A name that people give; [`name::fault`] decides.

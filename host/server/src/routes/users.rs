@@ -430,7 +430,8 @@ pub async fn update_user(
     let mut user = find(request, txn).await?;
     let before = UserItem::of(&user, place.project());
     if let Some(wanted) = body.kit_id {
-        let wanted = wanted.map_or_else(|| place.project().default_kit.to_string(), |kit| kit.0);
+        let wanted =
+            wanted.map_or_else(|| place.project().default_kit.to_string(), |kit| kit.to_string());
         user.kit = assign_kit(txn, place, user.kit.as_ref(), &wanted).await?;
     }
     if let Some(wanted) = body.budget {

@@ -79,6 +79,7 @@ impl From<ScopeQuery> for Whose {
             (None, Some(id)) => Self::Organization(id),
             (None, None) => Self::Deployment,
         }
+        .canonical()
     }
 }
 
