@@ -267,8 +267,36 @@ on_both! {
             tell(world, &tenant, &event("payment_intent.succeeded", intent("pi_1", &asked, "metadata", 1_000)));
         }
         until("it is credit", || credit(client) == 1_500);
-        assert_eq!(holds(client), ["captured", "voided", "captured"]);
+        assert_eq!(holds(client), ["captured", "captured"]);
         assert_eq!(top_up(client, body).expect_error(403, "forbidden")["reason"], "budget_exceeded");
+        world.books_agree();
+    }
+
+    fn a_charge_that_failed_and_is_signed_all_the_same_counts_for_its_user(world: billed()) {
+        let (double, tenant, body) = spent_by_half(world);
+        let client = &tenant.client;
+        let user = id(&client.post("/v1/users", &json!({ "name": "buys" })).expect(201)["user"]);
+        client.patch(&format!("/v1/users/{user}"), &json!({ "budget": { "cap_cents": 1_000, "period": "total" } })).expect(200);
+        client.patch("/v1/organization", &json!({ "budget": null })).expect(200);
+        let named = client.with("x-service-user-id", &user);
+        double.loses(1);
+        top_up(&named, body.clone()).expect(200);
+        let hold = client.get("/v1/governance/holds").expect(200)["holds"][0]["id"].as_str().unwrap().to_owned();
+        let word = json!({ "outcome": "voided", "reason": "Stripe lists no charge." });
+        browser(world, &tenant.email, PASSWORD).0.post(&format!("/v1/governance/holds/{hold}/resolve"), &word).expect(200);
+        let spent = || {
+            let question = json!({ "action": "billing.top_up", "amount_micro_usd": 1, "user_id": user });
+            let caps = client.post("/v1/governance/simulate", &question).expect(200)["caps"].clone();
+            let own = caps.as_array().unwrap().iter().find(|cap| cap["scope"] == "user").unwrap();
+            (own["spent_micro_usd"].clone(), own["reserved_micro_usd"].clone())
+        };
+        assert_eq!(spent(), (json!(0), json!(0)));
+        let asked = double.requests("/v1/payment_intents").pop().unwrap();
+        for _ in 0..2 {
+            tell(world, &tenant, &event("payment_intent.succeeded", intent("pi_1", &asked, "metadata", 1_000)));
+        }
+        until("it counts", || spent() == (json!(10_000_000), json!(0)));
+        assert_eq!(top_up(&named, body).expect_error(403, "forbidden")["reason"], "scope_frozen");
         world.books_agree();
     }
 

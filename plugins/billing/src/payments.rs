@@ -353,18 +353,20 @@ pub(crate) fn capture_received(
     if told.is_some() || asked.iter().any(is_it) {
         asked.retain(is_it);
     } else {
-        asked.retain(|found| found.body.asked && found.body.reference.is_none());
+        asked.retain(|found| {
+            found.body.asked && !found.body.named && found.body.reference.is_none()
+        });
         asked.sort_by_key(|found| found.body.amount_cents != cents);
     }
     for payment in asked {
         let Some(hold) = &payment.body.permit else { continue };
         let amount = micro_usd(cents);
         match governance::reopen(hold) {
-            Err(failure) if failure.reason_text() == Some("PERMIT_SETTLED") => {
-                // A person or a decline has said what became of it: what did not happen to them has.
-                if failure.details_json().is_some_and(|told| told["state"] == "voided") {
-                    Proposal::new(TOP_UP, hold).amount(amount).report()?;
-                }
+            // A person has said so before. A hold that was given back is captured all the same.
+            Err(failure) if failure.reason_text() == Some("PERMIT_SETTLED") => {}
+            // It ended longer ago than such are kept.
+            Err(failure) if failure.is("not_found") => {
+                Proposal::new(TOP_UP, hold).amount(amount).report()?;
             }
             reopened => reopened?.capture(amount)?,
         }

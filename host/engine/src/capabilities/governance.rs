@@ -273,7 +273,8 @@ impl Work {
             retry_after_seconds: Some(1),
             ..failure("job_not_ready", "another request settles the permit")
         };
-        if !hold.is_left() {
+        let is_contradicted = hold.is_contradicted(self.call.word());
+        if !hold.is_left() && !is_contradicted {
             let state = json!({ "state": hold.state.as_str() }).to_string();
             return Err(Refusal { details: Some(state), ..over() }.into());
         }
@@ -281,7 +282,10 @@ impl Work {
             return Err(busy().into());
         }
         let settler = Settler { request: self.call.request_id.clone(), until: self.hold_ends_at() };
-        let step = hold.reopen(id, row.version, settler);
+        let step = match is_contradicted {
+            true => hold.contradict(id, row.version, settler),
+            false => hold.reopen(id, row.version, settler),
+        };
         let unit = Unit {
             organization: scope.lane().to_owned(),
             guards: step.guards,

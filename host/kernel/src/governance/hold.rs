@@ -449,6 +449,29 @@ impl Hold {
         step
     }
 
+    /// Whether a provider's signed word says otherwise than its end: it was given back, and has
+    /// happened all the same.
+    pub fn is_contradicted(&self, word: Word) -> bool {
+        self.state == State::Voided && word == Word::Provider
+    }
+
+    /// The request that hears that word takes it up again, alone. Nothing is set aside for it any
+    /// more: what is captured of it is beyond what it holds, in every scope that it was given in.
+    pub fn contradict(&self, id: &str, version: u64, settler: Settler) -> Step {
+        let due_at = settler.until;
+        let next = Self {
+            state: State::InDoubt,
+            reported: true,
+            capturable: Some(0),
+            settler: Some(settler),
+            ended_at: None,
+            ..self.clone()
+        };
+        let guards = vec![Guard::Version { key: self.key(id), version: Some(version) }];
+        let writes = vec![next.replace(id, due_at)];
+        Step { hold: next, guards, writes }
+    }
+
     /// The settler leaves it as it was.
     pub fn hand_back(&self, id: &str) -> Step {
         let next = Self { settler: None, ..self.clone() };
@@ -569,7 +592,7 @@ impl Hold {
     /// It did not happen; of one that was captured in parts, the rest did not.
     pub fn void(&self, id: &str, now: Instant) -> Step {
         let state = if self.actual.is_some() { State::Captured } else { State::Voided };
-        let next = Self { state, ended_at: Some(now), ..self.clone() };
+        let next = Self { state, settler: None, ended_at: Some(now), ..self.clone() };
         let end = |charge: &Charge| charge.end(self.aside(charge.amount), 0, false);
         let mut writes: Vec<Write> = self.charges.iter().map(end).collect();
         if let (Some(pay), Some(amount)) = (&self.pay, self.amount) {

@@ -53,6 +53,26 @@ fn capture(hold: &Hold, actual: i64) -> Step {
 }
 
 #[test]
+fn what_a_provider_signs_of_a_hold_that_was_given_back_counts_where_it_was_given_and_releases_nothing()
+ {
+    let held = paid(30);
+    assert!(!held.is_contradicted(Word::Provider));
+    let voided = held.void("h", NOW).hold;
+    assert!(voided.is_contradicted(Word::Provider) && !voided.is_contradicted(Word::Asker));
+    let settler = Settler { request: "r".into(), until: NOW.plus_ms(1) };
+    let step = voided.contradict("h", 4, settler);
+    assert_eq!(step.guards, [Guard::Version { key: key("o", "h"), version: Some(4) }]);
+    assert_eq!(own(&step).lease, Some((group("o", DOUBT), NOW.plus_ms(1))));
+    let told = step.hold.admit_capture(30, Word::Provider).unwrap();
+    let captured = step.hold.capture("h", told, NOW);
+    let counted = tallies(&captured.writes);
+    assert_eq!(counted.len(), tallies(&capture(&held, 30).writes).len(), "in each of its scopes");
+    assert!(counted.iter().all(|(_, _, tally)| tally.spent > 0 && tally.released == 0));
+    assert!(counted.iter().any(|(_, _, tally)| tally.freezes), "nobody had leave for it any more");
+    assert_eq!(transfers(&captured.writes), [(30, Phase::Settle { reserved: 0 })]);
+}
+
+#[test]
 fn a_hold_is_taken_with_all_its_charges_and_its_account() {
     let hold = paid(30);
     let writes = hold.take("h");

@@ -81,9 +81,11 @@ impl Provider {
 
 /// The provider tells of a payment.
 fn paid(bench: &Bench, event: &str, reference: &str, invoice: &str, cents: u64, currency: &str) {
+    let asked = PAYMENTS.matching("invoice", invoice).find().unwrap().items;
+    let named = asked.iter().find(|payment| payment.permit.is_some()).map(|payment| &payment.id);
     let object = json!({
         "id": reference, "amount_received": cents, "currency": currency, "payment_method": "pm_kept",
-        "metadata": { "charter_invoice": invoice },
+        "metadata": { "charter_invoice": invoice, "charter_payment": named },
     });
     tell(bench, event, "payment_intent.succeeded", &object);
 }
@@ -515,6 +517,26 @@ fn what_the_provider_signs_counts_whatever_it_answered_before() {
         let refusal = if is_failed { "scope_frozen" } else { "budget_exceeded" };
         assert_eq!(refusal_of_another(&bench).as_deref(), Some(refusal), "{status}");
     }
+}
+
+#[test]
+fn what_a_person_pays_on_a_page_is_not_the_card_that_was_declined() {
+    let bench = Bench::new();
+    let provider = Provider::bound_to(&bench);
+    provider.answers(402);
+    let plan = json!({ "plan": "pro", "payment_method": "pm_1" });
+    assert!(bench.post("/billing/subscribe", plan).is_err());
+    let kept = PAYMENTS.all().oldest_first().find().unwrap().items.remove(0);
+    let asked = provider.payments()[0].1.clone();
+    let invoice = asked.split("charter_invoice%5D=").nth(1).unwrap();
+    let invoice = invoice.split('&').next().unwrap();
+    let object = json!({
+        "id": "pi_page", "amount_received": 2_000, "currency": "usd",
+        "metadata": { "charter_invoice": invoice },
+    });
+    tell(&bench, "evt_1", "payment_intent.succeeded", &object);
+    assert_eq!(PAYMENTS.get(&kept.id).unwrap().unwrap().body.permit, kept.body.permit);
+    assert_eq!(refusal_of_another(&bench).as_deref(), Some("card_declined"), "nobody is stopped");
 }
 
 #[test]

@@ -337,7 +337,8 @@ impl Work {
             reason: Some("PERMIT_SETTLED".into()),
             ..Failure::new("state_conflict", "the permit is settled already")
         };
-        if !hold.is_left() {
+        let is_contradicted = hold.is_contradicted(self.call.word);
+        if !hold.is_left() && !is_contradicted {
             let state = json!({ "state": hold.state.as_str() }).to_string();
             return Err(Failure { details: Some(state), ..over() });
         }
@@ -350,7 +351,10 @@ impl Work {
         }
         let until = world.now.plus_ms(REQUEST_MS);
         let settler = Settler { request: self.call.request.clone(), until };
-        let step = hold.reopen(id, row.version, settler);
+        let step = match is_contradicted {
+            true => hold.contradict(id, row.version, settler),
+            false => hold.reopen(id, row.version, settler),
+        };
         let organization = self.call.scope.lane().to_owned();
         let unit =
             Unit { organization, guards: step.guards, writes: step.writes, ..Unit::default() };

@@ -377,21 +377,48 @@ async fn a_hold_is_reopened_by_its_own_primitive_and_user_and_by_nobody_else() {
     }
 }
 
+/// A hook's word to the whole of an organization.
+fn told(bed: &Bed, payload: &str, organization: u8) -> Call {
+    let signal = Signal { kind: "hook".into(), payload: payload.into(), blob: None };
+    let principal = Principal::of(Actor::new(ActorKind::Hook, "a"));
+    let by = scope(principal, organization, None, None);
+    Call { entry: Entry::React(signal), ..bed.call(by) }
+}
+
+#[tokio::test]
+async fn a_hold_that_was_given_back_is_captured_by_a_providers_word_alone_and_once() {
+    let bed = Bed::new().await;
+    let id = keep_hold(&bed, 100).await;
+    assert_eq!(reopen(&bed, &user(3), &id, &[Cancel]).await, Ok(()));
+    let over = || Err("state_conflict:PERMIT_SETTLED".to_owned());
+    assert_eq!(reopen(&bed, &user(3), &id, &[Capture(1)]).await, over());
+    let signed = json!({ "provider": "shop.peer" }).to_string();
+    let hear = async |acts: &[Do]| {
+        let heard = bed.play(told(&bed, &signed, 1), async |guest| {
+            let permit = guest.reopen(id.clone()).await?;
+            act(guest, &permit, acts).await
+        });
+        heard.await
+    };
+    // A run that does nothing leaves it in doubt, with nothing set aside.
+    assert_eq!(hear(&[]).await, Ok(()));
+    let doubted = hold_of(&bed, &id).await.unwrap();
+    assert_eq!((doubted.state, doubted.reported), (At::InDoubt, true));
+    assert_eq!(hear(&[Capture(100)]).await, Ok(()));
+    let captured = hold_of(&bed, &id).await.unwrap();
+    assert_eq!((captured.state, captured.actual), (At::Captured, Some(100)));
+    assert_eq!(hear(&[Capture(100)]).await, over());
+}
+
 #[tokio::test]
 async fn a_providers_word_to_the_whole_organization_settles_the_hold_of_any_user() {
     let bed = Bed::new().await;
     let id = keep_hold(&bed, 100).await;
-    let told = |payload: &str, organization: u8| {
-        let signal = Signal { kind: "hook".into(), payload: payload.into(), blob: None };
-        let principal = Principal::of(Actor::new(ActorKind::Hook, "a"));
-        let by = scope(principal, organization, None, None);
-        Call { entry: Entry::React(signal), ..bed.call(by) }
-    };
     let signed = json!({ "provider": "shop.peer" }).to_string();
     for (call, said) in [
-        (told("{}", 1), Err("not_found".to_owned())),
-        (told(&signed, 9), Err("not_found".to_owned())),
-        (told(&signed, 1), Ok(())),
+        (told(&bed, "{}", 1), Err("not_found".to_owned())),
+        (told(&bed, &signed, 9), Err("not_found".to_owned())),
+        (told(&bed, &signed, 1), Ok(())),
     ] {
         let settled = bed.play(call, async |guest| {
             let permit = guest.reopen(id.clone()).await?;
