@@ -177,13 +177,15 @@ impl Work {
             unit.guards.extend(step.guards);
             unit.writes.extend(step.writes);
         }
-        self.story.permits.retain(|permit| permit.wish.is_none());
         world.commit(&unit).map_err(|rejection| self.reject(rejection))?;
+        self.story.permits.retain(|permit| permit.wish.is_none());
         self.story.is_dispatched = true;
         // Permits that this commit has settled count no more.
         self.asked.permits = self.story.permits.len();
-        self.story.takes.iter_mut().for_each(|record| record.attempt = u32::MAX);
-        self.story.rates.iter_mut().for_each(|record| record.attempt = u32::MAX);
+        let attempt = self.story.attempt;
+        let takes = self.story.takes.iter_mut().map(|record| &mut record.attempt);
+        let rates = self.story.rates.iter_mut().map(|record| &mut record.attempt);
+        takes.chain(rates).filter(|of| **of == attempt).for_each(|of| *of = u32::MAX);
         Ok(())
     }
 }

@@ -5,6 +5,7 @@
 use charter_kernel::governance::rate::{AMOUNT_MAX, PER_SECONDS_MAX, Rate};
 use charter_kernel::manifest::CollectionReach;
 use charter_kernel::refusal::Failure;
+use charter_kernel::time::Instant;
 use charter_kernel::unit::{Draft, Key, Space, Unit, Write};
 
 use crate::call::Work;
@@ -16,6 +17,8 @@ pub(crate) struct RateRecord {
     key: Key,
     amount: u32,
     per_seconds: u32,
+    /// The moment at which it was taken.
+    at: Instant,
     /// The attempt that asked for it last; `u32::MAX` once it is part of what is committed.
     pub(crate) attempt: u32,
 }
@@ -23,7 +26,7 @@ pub(crate) struct RateRecord {
 impl RateRecord {
     pub(crate) fn give_back(self, world: &mut World) {
         let mut rate = read(world, &self.key);
-        rate.give_back();
+        rate.give_back(self.at);
         write(world, &self.key, &rate);
     }
 }
@@ -69,18 +72,19 @@ impl Work {
             return Err(Failure::invalid("rate", told));
         }
         let key = Key::new(&reach, &Space::host("rates"), format!("{}.{name}", world.name()));
-        let wanted = RateRecord { key, amount, per_seconds, attempt: self.story.attempt };
+        let attempt = self.story.attempt;
+        let mut wanted = RateRecord { key, amount, per_seconds, at: world.now, attempt };
         let place = self.asked.rates;
         self.asked.rates += 1;
         if let Some(record) = self.story.rates.get_mut(place)
             && record.attempt != wanted.attempt
-            && *record == (RateRecord { attempt: record.attempt, ..wanted.clone() })
+            && *record == (RateRecord { at: record.at, attempt: record.attempt, ..wanted.clone() })
         {
             record.attempt = wanted.attempt;
             return Ok(());
         }
         let mut rate = read(world, &wanted.key);
-        rate.take(amount, per_seconds, world.now).map_err(|wait_ms| {
+        wanted.at = rate.take(amount, per_seconds, world.now).map_err(|wait_ms| {
             let wait = u32::try_from((wait_ms + 999) / 1_000).unwrap_or(u32::MAX).min(per_seconds);
             Failure {
                 retry_after_seconds: Some(wait),

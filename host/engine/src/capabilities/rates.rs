@@ -37,10 +37,12 @@ impl Work {
             );
             return Err(invalid("rate", told).into());
         }
-        let wanted = RateRecord { key, amount, per_seconds, attempt: self.story.attempt };
+        let now = self.shared.clock.now();
+        let mut wanted =
+            RateRecord { key, amount, per_seconds, at: now, attempt: self.story.attempt };
         if let Some(record) = self.story.rates.get_mut(self.rates)
             && record.attempt != wanted.attempt
-            && *record == (RateRecord { attempt: record.attempt, ..wanted.clone() })
+            && *record == (RateRecord { at: record.at, attempt: record.attempt, ..wanted.clone() })
         {
             record.attempt = wanted.attempt;
             self.rates += 1;
@@ -51,7 +53,6 @@ impl Work {
                 undeclared(format!("one request takes from at most {TAKEN_MAX} rates")).into()
             );
         }
-        let now = self.shared.clock.now();
         let _commit = self.story.marks.begin_commit().await?;
         let call = &self.call;
         let taken = self.shared.store.transact(call.scope.lane(), async |txn: &mut Txn| {
@@ -71,7 +72,7 @@ impl Work {
             .await
         });
         match taken.await {
-            Ok(()) => {}
+            Ok(at) => wanted.at = at,
             Err(TransactError::Body(refused)) => return Err(refused.into()),
             Err(TransactError::Commit(error)) => return Err(self.abort_commit(error)),
         }

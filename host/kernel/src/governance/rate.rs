@@ -20,8 +20,12 @@ pub struct Rate {
 }
 
 impl Rate {
-    /// Takes one now; how many milliseconds to wait where none is left.
-    pub fn take(&mut self, amount: u32, per_seconds: u32, now: Instant) -> Result<(), i64> {
+    /// Takes one now, and answers the moment that is remembered; or how many milliseconds to wait
+    /// where none is left.
+    ///
+    /// # Errors
+    /// The wait.
+    pub fn take(&mut self, amount: u32, per_seconds: u32, now: Instant) -> Result<Instant, i64> {
         let per = i64::from(per_seconds) * 1_000;
         self.taken.retain(|at| now.0.saturating_sub(*at) < per);
         let full = self.taken.len().saturating_sub(amount as usize);
@@ -32,14 +36,16 @@ impl Rate {
                 // A clock that steps back puts nothing out of order.
                 let at = self.taken.last().map_or(now.0, |last| now.0.max(*last));
                 self.taken.push(at);
-                Ok(())
+                Ok(Instant(at))
             }
         }
     }
 
-    /// Gives back one that was taken last.
-    pub fn give_back(&mut self) {
-        self.taken.pop();
+    /// Gives back one that was taken at this moment. Others that were taken since still count.
+    pub fn give_back(&mut self, at: Instant) {
+        if let Some(place) = self.taken.iter().rposition(|taken| *taken == at.0) {
+            self.taken.remove(place);
+        }
     }
 }
 
@@ -52,16 +58,23 @@ mod tests {
     #[test]
     fn it_says_when_the_next_one_is_left() {
         let mut rate = Rate::default();
-        assert_eq!(rate.take(2, 60, Instant(1_000)), Ok(()));
-        assert_eq!(rate.take(2, 60, Instant(11_000)), Ok(()));
+        let at = |ms| Ok(Instant(ms));
+        assert_eq!(rate.take(2, 60, Instant(1_000)), at(1_000));
+        assert_eq!(rate.take(2, 60, Instant(11_000)), at(11_000));
         assert_eq!(rate.take(2, 60, Instant(20_000)), Err(41_000));
-        assert_eq!(rate.take(2, 60, Instant(61_000)), Ok(()));
-        rate.give_back();
-        assert_eq!(rate.take(2, 60, Instant(61_001)), Ok(()));
+        assert_eq!(rate.take(2, 60, Instant(61_000)), at(61_000));
+        rate.give_back(Instant(61_000));
+        assert_eq!(rate.take(2, 60, Instant(61_001)), at(61_001));
+        // Given back late, it gives back nobody else's.
+        rate.give_back(Instant(61_000));
+        rate.give_back(Instant(1_000));
+        assert_eq!(rate.take(2, 60, Instant(61_002)), Err(9_998));
+        rate.give_back(Instant(11_000));
+        assert_eq!(rate.take(2, 60, Instant(61_002)), at(61_002));
         assert_eq!(rate.take(0, 60, Instant(200_000)), Err(60_000));
         assert_eq!(
             rate.take(1, 60, Instant(200_000)),
-            Ok(()),
+            at(200_000),
             "a narrower rate counts what still counts"
         );
     }
@@ -73,7 +86,10 @@ mod tests {
             for step in steps {
                 now += step;
                 match rate.take(amount, per, Instant(now)) {
-                    Ok(()) => done.push(now),
+                    Ok(at) => {
+                        prop_assert_eq!(at, Instant(now));
+                        done.push(now);
+                    }
                     Err(wait) => {
                         prop_assert!(wait > 0 && wait <= i64::from(per) * 1_000);
                         prop_assert!(rate.clone().take(amount, per, Instant(now + wait)).is_ok(), "the wait is enough");

@@ -18,7 +18,9 @@ fn paths(limits: &[Limit]) -> Vec<String> {
 
 #[test]
 fn each_bound_has_its_fault() {
-    let users = |n: usize| (0..n).map(|n| format!("u{n}")).collect::<Vec<_>>();
+    let users = |n: usize| {
+        (0..n).map(|n| format!("{n:08}-29ab-77e4-afdc-a66d6000929a")).collect::<Vec<_>>()
+    };
     let table = [
         (json!({}), None),
         (json!({ "id": "x".repeat(100) }), None),
@@ -72,13 +74,17 @@ fn a_limit_on_some_users_counts_no_others() {
 fn a_rate_counts_a_sliding_stretch_to_the_millisecond() {
     let mut rate = Rate::default();
     for at in [0, 400, 999] {
-        assert_eq!(rate.take(3, 1, Instant(at)), Ok(()), "{at}");
+        assert_eq!(rate.take(3, 1, Instant(at)), Ok(Instant(at)), "{at}");
     }
     assert_eq!(rate.take(3, 1, Instant(999)), Err(1));
-    assert_eq!(rate.take(3, 1, Instant(1_000)), Ok(()), "the first is out of the stretch");
+    assert_eq!(
+        rate.take(3, 1, Instant(1_000)),
+        Ok(Instant(1_000)),
+        "the first is out of the stretch"
+    );
     assert_eq!(rate.take(3, 1, Instant(1_000)), Err(400));
-    rate.give_back();
-    assert_eq!(rate.take(3, 1, Instant(1_001)), Ok(()));
+    rate.give_back(Instant(1_000));
+    assert_eq!(rate.take(3, 1, Instant(1_001)), Ok(Instant(1_001)));
 }
 
 #[test]
@@ -86,9 +92,9 @@ fn a_clock_that_steps_back_admits_nothing_more() {
     let mut rate = Rate::default();
     rate.take(1, 60, Instant(100_000)).unwrap();
     assert_eq!(rate.take(1, 60, Instant(50_000)), Err(110_000));
-    assert_eq!(rate.take(2, 60, Instant(50_000)), Ok(()));
+    assert_eq!(rate.take(2, 60, Instant(50_000)), Ok(Instant(100_000)));
     assert_eq!(rate.take(2, 60, Instant(159_999)), Err(1), "both count from the later moment");
-    assert_eq!(rate.take(2, 60, Instant(160_000)), Ok(()));
+    assert_eq!(rate.take(2, 60, Instant(160_000)), Ok(Instant(160_000)));
 }
 
 #[test]

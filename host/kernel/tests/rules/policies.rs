@@ -104,7 +104,9 @@ fn hours_of_all_day_and_all_night() {
 
 #[test]
 fn each_bound_has_its_fault() {
-    let many = |n: usize| (0..n).map(|n| format!("u{n}")).collect::<Vec<_>>();
+    let many = |n: usize| {
+        (0..n).map(|n| format!("{n:08}-29ab-77e4-afdc-a66d6000929a")).collect::<Vec<_>>()
+    };
     let table = [
         (json!({ "id": "x".repeat(200) }), None),
         (json!({ "id": "x".repeat(201) }), Some("rules.0.id")),
