@@ -55,17 +55,36 @@ pub fn line(text: &str) -> String {
     let plain: String =
         text.chars().filter(|c| !turns(*c)).map(|c| if breaks(c) { ' ' } else { c }).collect();
     let words: Vec<&str> = plain.split(' ').filter(|word| !word.is_empty()).collect();
-    let joined = words.join(" ").replace("://", ": //").replace("www.", "www .");
+    let joined = unlink(&words.join(" "));
     match joined.char_indices().nth(LINE_CHARS_MAX) {
         Some((at, _)) => format!("{}…", &joined[..at]),
         None => joined,
     }
 }
 
+/// The text without what a mail program takes for an address: of the web, with or without a scheme,
+/// or of a mailbox.
+fn unlink(text: &str) -> String {
+    let mut plain = String::with_capacity(text.len());
+    let mut letters = text.chars().peekable();
+    while let Some(letter) = letters.next() {
+        let before = plain.chars().next_back().is_some_and(char::is_alphanumeric);
+        let after = letters.peek().is_some_and(|next| next.is_alphabetic());
+        let is_dot = matches!(letter, '.' | '\u{3002}' | '\u{ff0e}' | '\u{ff61}');
+        match letter {
+            '@' => plain.push_str(" @ "),
+            ':' => plain.push_str(if letters.peek() == Some(&'/') { ": " } else { ":" }),
+            letter if is_dot && before && after => plain.extend([letter, ' ']),
+            letter => plain.push(letter),
+        }
+    }
+    plain
+}
+
 /// A person is asked, and has a link to answer by.
 pub fn approval(asked: &Question<'_>, link: &str) -> Letter {
     let mut facts =
-        vec![format!("What:    {}", line(asked.title)), format!("Action:  {}", line(asked.action))];
+        vec![format!("What:    {}", line(asked.title)), format!("Action:  {}", asked.action)];
     facts.extend(asked.amount.map(|amount| format!("Amount:  {}", dollars(amount))));
     facts.extend(asked.organization.map(|name| format!("In:      {}", line(name))));
     facts.extend(asked.whom.map(|whom| format!("For:     {}", line(whom))));
@@ -183,8 +202,17 @@ mod tests {
 
     #[test]
     fn what_others_wrote_is_one_line_without_links() {
-        assert_eq!(line("Pay\r\nBcc: x@evil.example"), "Pay Bcc: x@evil.example");
-        assert_eq!(line("see https://evil.example now"), "see https: //evil.example now");
+        for (text, shown) in [
+            ("Pay\r\nBcc: x@evil.example", "Pay Bcc: x @ evil. example"),
+            ("see https://evil.example now", "see https: //evil. example now"),
+            ("wwW.evil.com", "wwW. evil. com"),
+            ("at charter-approve.com/x?y first", "at charter-approve. com/x?y first"),
+            ("mailto:x@evil.example", "mailto:x @ evil. example"),
+            ("evil。com", "evil。 com"),
+            ("Pays 12.50 dollars. Now.", "Pays 12.50 dollars. Now."),
+        ] {
+            assert_eq!(line(text), shown);
+        }
         assert_eq!(line("a\u{202e}b\u{2028}c"), "ab c");
         assert_eq!(line(&"x".repeat(500)).chars().count(), LINE_CHARS_MAX + 1);
     }

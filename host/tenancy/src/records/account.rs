@@ -104,10 +104,17 @@ impl Record for Account {
     }
 }
 
-/// The form in which two spellings of one address are equal. The local part is case-sensitive in
-/// RFC 5321 and nowhere else.
+/// The form in which two spellings of one mailbox are equal, and of no two mailboxes. The local part
+/// is case-sensitive in RFC 5321 and nowhere else, as far as its letters are ASCII; of a domain's
+/// letters UTS 46 says which are the same, and a label in ASCII is the one that it stands for.
 pub fn normalize(email: &str) -> String {
-    email.trim().to_lowercase()
+    let email = email.trim();
+    let Some((local, domain)) = email.rsplit_once('@') else { return email.to_lowercase() };
+    let domain = match idna::domain_to_unicode(domain) {
+        (unicode, Ok(())) => unicode,
+        (_, Err(_)) => domain.to_lowercase(),
+    };
+    format!("{}@{domain}", local.to_ascii_lowercase())
 }
 
 /// The fault of an e-mail address, if any. Deliberately coarse: only a mail proves that an address
@@ -120,7 +127,7 @@ pub fn email_fault(email: &str) -> Option<&'static str> {
     let local_fits = !local.is_empty()
         && local.len() <= 64
         && !local.chars().any(|c| c.is_whitespace() || c.is_control() || c == '@');
-    if domain.eq_ignore_ascii_case(NO_MAIL) {
+    if normalize(email).ends_with(&format!("@{NO_MAIL}")) {
         // Those are given by the host alone: else somebody could keep one from its account.
         Some("must be an address that mail reaches")
     } else if email.len() > EMAIL_BYTES_MAX {

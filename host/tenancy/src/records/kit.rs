@@ -8,7 +8,6 @@ use charter_kernel::time::Instant;
 use charter_kernel::unit::{Key, Reach, Space};
 use serde::{Deserialize, Serialize};
 
-use super::account::normalize;
 use super::{Record, entry};
 
 /// How many kits a project can have.
@@ -91,7 +90,7 @@ impl Record for StoredKit {
     }
 
     fn unique(&self) -> Vec<(String, String)> {
-        vec![entry("name", normalize(&self.name))]
+        vec![entry("name", self.name.trim().to_lowercase())]
     }
 }
 

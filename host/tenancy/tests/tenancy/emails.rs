@@ -53,6 +53,26 @@ fn names_have_their_edges_in_characters() {
     }
 }
 
+#[test]
+fn a_mailbox_is_one_account_however_its_domain_is_spelled() {
+    for (spelling, same) in [
+        ("a@ｃorporation.example", "a@corporation.example"),
+        ("a@CORPORATION。example", "a@corporation.example"),
+        ("a@xn--mnchen-3ya.example", "a@MÜNCHEN.example"),
+    ] {
+        assert_eq!(normalize(spelling), normalize(same));
+    }
+    for (one, other) in [
+        ("ａ@b.example", "a@b.example"),
+        ("\u{212a}ate@b.example", "kate@b.example"),
+        ("a@ΑΣ-Α.example", "a@ας-α.example"),
+    ] {
+        assert_ne!(normalize(one), normalize(other), "mail for the one does not reach the other");
+    }
+    let kept = format!("a@{}", NO_MAIL.replace('a', "ａ"));
+    assert!(email_fault(&kept).is_some(), "the host's own, however it is spelled");
+}
+
 proptest! {
     #[test]
     fn normalizing_twice_is_normalizing_once(text in "\\PC{0,60}") {
