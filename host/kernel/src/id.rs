@@ -149,6 +149,14 @@ pub fn canonical(text: String) -> String {
     read(&text).unwrap_or(text)
 }
 
+/// Reads an id as a client or a former build has written it, in the one spelling that is compared.
+///
+/// # Errors
+/// If it is no text.
+pub fn read_one<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
+    String::deserialize(from).map(canonical)
+}
+
 /// Reads a set of ids as a client or a former build has written it, each in the one spelling that is
 /// compared. Another text is left as it is, for the check of what is saved to name.
 ///

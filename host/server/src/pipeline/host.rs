@@ -7,6 +7,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
+use charter_kernel::id::canonical;
 use charter_kernel::refusal::{Code, Refusal};
 use charter_kernel::unit::{Guard, Rejection};
 use charter_store::{CommitError, Txn};
@@ -30,6 +31,7 @@ use crate::route::HostRoute;
 /// The request as the handler is given it.
 pub fn request(trail: &Trail, validated: Validated, accepted: &Accepted) -> HostRequest {
     let caller = validated.caller();
+    let parameters = validated.parameters().iter().cloned();
     HostRequest {
         id: trail.id.as_str().to_owned(),
         now: trail.at,
@@ -40,7 +42,7 @@ pub fn request(trail: &Trail, validated: Validated, accepted: &Accepted) -> Host
         tls: accepted.peer.tls,
         identity: caller.identity().clone(),
         place: caller.place().cloned(),
-        parameters: validated.parameters().to_vec(),
+        parameters: parameters.map(|(name, value)| (name, canonical(value))).collect(),
         query: Value::Object(validated.query().clone()),
         page: validated.page().clone(),
         bytes: validated.bytes().clone(),

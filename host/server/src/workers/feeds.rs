@@ -5,6 +5,7 @@
 //! read and by however many hosts, each event becomes one delivery a webhook: the feed's version
 //! guards it.
 
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -41,6 +42,8 @@ const UNIT_BYTES_MAX: usize = 2 << 20;
 /// Never ends by itself.
 pub(super) async fn run(app: Arc<App>) {
     let mut running = Running::default();
+    // The last turn of each that is behind still.
+    let (mut served, mut turns) = (HashMap::<String, u64>::new(), 0);
     loop {
         let found = app.store.behind(&Feed::space(), Feed::ID, AFTER, FEEDS_MAX).await;
         let found = found.unwrap_or_else(|error| {
@@ -50,24 +53,29 @@ pub(super) async fn run(app: Arc<App>) {
             );
             Vec::new()
         });
-        // Each in its turn, and none waits for another as long as there are places.
-        for reach in found {
-            if running.has(reach.as_str()) {
-                continue;
-            }
-            if running.len() >= FEEDS_AT_ONCE {
-                running.wait_for_end().await;
-            }
+        // One that is new comes before those that had their turn, and those in the order of it.
+        let behind: HashSet<&str> = found.iter().map(Reach::as_str).collect();
+        served.retain(|reach, _| behind.contains(reach.as_str()));
+        let waits = |reach: &&Reach| !running.has(reach.as_str());
+        let mut waiting: Vec<Reach> = found.iter().filter(waits).cloned().collect();
+        waiting.sort_by_key(|reach| served.get(reach.as_str()).copied());
+        waiting.truncate(FEEDS_AT_ONCE.saturating_sub(running.len()));
+        for reach in waiting {
+            turns += 1;
+            served.insert(reach.as_str().to_owned(), turns);
             let app = app.clone();
             running.begin(reach.as_str().to_owned(), async move { turn(&app, &reach).await });
         }
-        let pause = if running.len() > 0 { PAUSE } else { Duration::ZERO };
+        let (pause, is_full) = match running.len() {
+            0 => (Duration::ZERO, false),
+            many => (PAUSE, many >= FEEDS_AT_ONCE),
+        };
         let next = async {
             tokio::time::sleep(pause).await;
             let _ = tokio::time::timeout(LOOK_EVERY, app.store.next_event()).await;
         };
         tokio::select! {
-            () = next => {}
+            () = next, if !is_full => {}
             Some(_) = running.wait_for_end() => {}
         }
         while running.has_ended().is_some() {}

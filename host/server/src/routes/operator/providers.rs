@@ -79,7 +79,16 @@ impl From<ScopeQuery> for Whose {
             (None, Some(id)) => Self::Organization(id),
             (None, None) => Self::Deployment,
         }
-        .canonical()
+    }
+}
+
+/// The tenants whose binding a request names: as it says, where an earlier build has kept one so,
+/// else in the one spelling that is compared.
+fn whose(app: &App, request: &HostRequest, asked: ScopeQuery) -> Whose {
+    let named = Whose::from(asked);
+    match app.adapters.providers.get(request.parameter("binding"), &named) {
+        Some(_) => named,
+        None => named.canonical(),
     }
 }
 
@@ -142,7 +151,7 @@ pub async fn get_provider(
     let binding = app
         .adapters
         .providers
-        .get(request.parameter("binding"), &asked.into())
+        .get(request.parameter("binding"), &whose(app, request, asked))
         .ok_or_else(Refusal::not_found)?;
     Ok(Answer::of(&ProviderAnswer { provider: report(app, &binding) }))
 }
@@ -225,7 +234,7 @@ pub async fn delete_provider(
     Params(asked): Params<ScopeQuery>,
 ) -> Result<Answer<RemovedProvider>, Refusal> {
     let name = request.parameter("binding");
-    let whose = asked.into();
+    let whose = whose(app, request, asked);
     if app.adapters.providers.get(name, &whose).is_some_and(|binding| binding.configured) {
         return Err(Refusal::state_conflict(
             "configured",
