@@ -68,13 +68,15 @@ fn unlink(text: &str) -> String {
     let mut plain = String::with_capacity(text.len());
     let mut letters = text.chars().peekable();
     while let Some(letter) = letters.next() {
-        let before = plain.chars().next_back().is_some_and(char::is_alphanumeric);
-        let after = letters.peek().is_some_and(|next| next.is_alphabetic());
+        let (before, after) =
+            (plain.chars().next_back().unwrap_or(' '), *letters.peek().unwrap_or(&' '));
+        let is_inner = before != ' ' && after != ' ';
+        let is_of_number = before.is_ascii_digit() && after.is_ascii_digit();
         let is_dot = matches!(letter, '.' | '\u{3002}' | '\u{ff0e}' | '\u{ff61}');
         match letter {
             '@' => plain.push_str(" @ "),
-            ':' => plain.push_str(if letters.peek() == Some(&'/') { ": " } else { ":" }),
-            letter if is_dot && before && after => plain.extend([letter, ' ']),
+            ':' if after == '/' => plain.push_str(": "),
+            letter if is_dot && is_inner && !is_of_number => plain.extend([letter, ' ']),
             letter => plain.push(letter),
         }
     }
@@ -209,6 +211,8 @@ mod tests {
             ("at charter-approve.com/x?y first", "at charter-approve. com/x?y first"),
             ("mailto:x@evil.example", "mailto:x @ evil. example"),
             ("evil。com", "evil。 com"),
+            ("evil\u{ad}.com", "evil\u{ad}. com"),
+            ("i\u{2764}.ws", "i\u{2764}. ws"),
             ("Pays 12.50 dollars. Now.", "Pays 12.50 dollars. Now."),
         ] {
             assert_eq!(line(text), shown);

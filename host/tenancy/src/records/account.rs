@@ -104,17 +104,21 @@ impl Record for Account {
     }
 }
 
-/// The form in which two spellings of one mailbox are equal, and of no two mailboxes. The local part
-/// is case-sensitive in RFC 5321 and nowhere else, as far as its letters are ASCII; of a domain's
-/// letters UTS 46 says which are the same, and a label in ASCII is the one that it stands for.
+/// The form in which two spellings of one address are equal. The local part is case-sensitive in
+/// RFC 5321 and nowhere else.
 pub fn normalize(email: &str) -> String {
-    let email = email.trim();
-    let Some((local, domain)) = email.rsplit_once('@') else { return email.to_lowercase() };
-    let domain = match idna::domain_to_unicode(domain) {
-        (unicode, Ok(())) => unicode,
-        (_, Err(_)) => domain.to_lowercase(),
-    };
-    format!("{}@{domain}", local.to_ascii_lowercase())
+    email.trim().to_lowercase()
+}
+
+/// Whether an address is the only one of its mailbox, up to case: its domain is spelled as UTS 46
+/// has it, and its local part needs no quotes and has no letter that another one's small form is.
+/// Otherwise a mailbox would have many accounts and quotas, and a mail would reach another mailbox
+/// than the one that is compared.
+fn is_the_only_spelling(local: &str, domain: &str) -> bool {
+    let domain_fits = matches!(idna::domain_to_unicode(domain), (unicode, Ok(())) if unicode == domain.to_lowercase());
+    domain_fits
+        && !local.contains(['"', '\\'])
+        && local.to_lowercase() == local.to_ascii_lowercase()
 }
 
 /// The fault of an e-mail address, if any. Deliberately coarse: only a mail proves that an address
@@ -127,13 +131,15 @@ pub fn email_fault(email: &str) -> Option<&'static str> {
     let local_fits = !local.is_empty()
         && local.len() <= 64
         && !local.chars().any(|c| c.is_whitespace() || c.is_control() || c == '@');
-    if normalize(email).ends_with(&format!("@{NO_MAIL}")) {
+    if domain.eq_ignore_ascii_case(NO_MAIL) {
         // Those are given by the host alone: else somebody could keep one from its account.
         Some("must be an address that mail reaches")
     } else if email.len() > EMAIL_BYTES_MAX {
         Some("must have at most 254 characters")
     } else if !domain_fits || !local_fits {
         Some("must be an e-mail address")
+    } else if !is_the_only_spelling(local, domain) {
+        Some("must be an e-mail address in its usual spelling, without quotes")
     } else {
         None
     }

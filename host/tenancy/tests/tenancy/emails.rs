@@ -54,22 +54,23 @@ fn names_have_their_edges_in_characters() {
 }
 
 #[test]
-fn a_mailbox_is_one_account_however_its_domain_is_spelled() {
-    for (spelling, same) in [
-        ("a@ｃorporation.example", "a@corporation.example"),
-        ("a@CORPORATION。example", "a@corporation.example"),
-        ("a@xn--mnchen-3ya.example", "a@MÜNCHEN.example"),
+fn a_mailbox_has_one_spelling_up_to_case() {
+    for (email, fits) in [
+        ("a@CORPORATION.example", true),
+        ("a@münchen.example", true),
+        ("a@MÜNCHEN.example", true),
+        ("müller@b.example", true),
+        ("a@ｃorporation.example", false),
+        ("a@corporation。example", false),
+        ("a@xn--mnchen-3ya.example", false),
+        ("a@ΑΣ-Α.example", false),
+        ("\u{212a}ate@b.example", false),
+        ("\"a\"@b.example", false),
+        ("\"\\a\"@b.example", false),
     ] {
-        assert_eq!(normalize(spelling), normalize(same));
+        assert_eq!(email_fault(email).is_none(), fits, "{email}");
     }
-    for (one, other) in [
-        ("ａ@b.example", "a@b.example"),
-        ("\u{212a}ate@b.example", "kate@b.example"),
-        ("a@ΑΣ-Α.example", "a@ας-α.example"),
-    ] {
-        assert_ne!(normalize(one), normalize(other), "mail for the one does not reach the other");
-    }
-    let kept = format!("a@{}", NO_MAIL.replace('a', "ａ"));
+    let kept = format!("a@{}", NO_MAIL.replace('d', "ｄ"));
     assert!(email_fault(&kept).is_some(), "the host's own, however it is spelled");
 }
 
