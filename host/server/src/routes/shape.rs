@@ -5,7 +5,7 @@ use std::fmt;
 use std::ops::Deref;
 
 use charter_kernel::fault::Fault;
-use charter_kernel::id::{AccountId, canonical};
+use charter_kernel::id::{AccountId, read_one};
 use charter_kernel::refusal::Refusal;
 use charter_kernel::time::Instant;
 use charter_tenancy::directory::password;
@@ -94,14 +94,9 @@ texts! {
 
 /// An id in a request, whatever it is: one that names nothing is absent. It is read in the one
 /// spelling that is compared and kept.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Reference(String);
-
-impl<'de> Deserialize<'de> for Reference {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        String::deserialize(from).map(|text| Self(canonical(text)))
-    }
-}
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(transparent)]
+pub struct Reference(#[serde(deserialize_with = "read_one")] String);
 
 impl JsonSchema for Reference {
     fn inline_schema() -> bool {

@@ -30,7 +30,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(500);
 const PAUSE: Duration = Duration::from_millis(5);
 /// Feeds of one look.
 const FEEDS_MAX: u32 = 1_000;
-/// Feeds that are handed out side by side: what one organization's take holds up nobody else's.
+/// Feeds that are handed out side by side, so that a large one holds up nobody else's.
 const FEEDS_AT_ONCE: usize = 8;
 /// Deliveries of one commit.
 const DELIVERIES_MAX: usize = 500;

@@ -69,6 +69,12 @@ impl Provider {
     fn paths(&self) -> Vec<String> {
         self.asked.borrow().iter().map(|(path, ..)| path.clone()).collect()
     }
+    /// The invoice that the first payment was asked for.
+    fn first_invoice(&self) -> String {
+        let form = self.payments().remove(0).1;
+        let (_, named) = form.split_once("charter_invoice%5D=").unwrap();
+        named.split('&').next().unwrap().to_owned()
+    }
     fn payments(&self) -> Vec<(String, String)> {
         let asked = self.asked.borrow();
         asked
@@ -501,9 +507,7 @@ fn what_the_provider_signs_counts_whatever_it_answered_before() {
         assert_eq!(bought.is_err(), is_failed, "{status}");
         assert_eq!(is_over_budget(&bench), !is_failed, "{status}");
         let kept = PAYMENTS.all().oldest_first().find().unwrap().items.remove(0);
-        let asked = provider.payments()[0].1.clone();
-        let invoice = asked.split("charter_invoice%5D=").nth(1).unwrap();
-        let invoice = invoice.split('&').next().unwrap();
+        let invoice = provider.first_invoice();
         let word = |reference: &str| {
             json!({
                 "id": reference, "amount_received": 1_000, "currency": "usd",
@@ -527,9 +531,7 @@ fn what_a_person_pays_on_a_page_is_not_the_card_that_was_declined() {
     let plan = json!({ "plan": "pro", "payment_method": "pm_1" });
     assert!(bench.post("/billing/subscribe", plan).is_err());
     let kept = PAYMENTS.all().oldest_first().find().unwrap().items.remove(0);
-    let asked = provider.payments()[0].1.clone();
-    let invoice = asked.split("charter_invoice%5D=").nth(1).unwrap();
-    let invoice = invoice.split('&').next().unwrap();
+    let invoice = provider.first_invoice();
     let object = json!({
         "id": "pi_page", "amount_received": 2_000, "currency": "usd",
         "metadata": { "charter_invoice": invoice },
