@@ -17,6 +17,7 @@ use tokio::sync::Notify;
 use egress::Gate;
 use providers::Providers;
 use settings::Settings;
+use webhooks::deliveries::Wanted;
 
 mod conduit;
 pub mod egress;
@@ -41,8 +42,8 @@ pub struct Adapters {
     pub settings: Settings,
     /// Something is to be mailed: it is at once.
     pub mail_wanted: Notify,
-    /// Deliveries are due: they are sent at once.
-    pub delivery_wanted: Notify,
+    /// Endpoints that deliveries are due to: they are sent at once.
+    pub deliveries_wanted: Wanted,
 }
 
 impl Adapters {
@@ -54,7 +55,7 @@ impl Adapters {
             gate: OnceLock::new(),
             settings,
             mail_wanted: Notify::new(),
-            delivery_wanted: Notify::new(),
+            deliveries_wanted: Wanted::default(),
         }
     }
 }

@@ -3,9 +3,10 @@
 //! Endpoints are served side by side, each by itself. Those that fail or are slow have places of
 //! their own, and of all places an organization has a share: its endpoints wait for its own alone.
 //! A few of its endpoints wait at a time: each look passes on behind the others, so that it sees
-//! whatever is due of everybody, and the next look begins at the first that it passed over.
+//! whatever is due of everybody, and the next look begins at the first that it passed over. The writer
+//! of deliveries names their endpoints, which wait for no look.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -14,14 +15,15 @@ use charter_engine::EgressError;
 use charter_kernel::audit::AuditRow;
 use charter_kernel::id::FactId;
 use charter_kernel::time::Instant;
-use charter_kernel::unit::{Fact, Guard, Rejection, Take, Taken, Unit, Write};
-use charter_store::{CommitError, GroupDue, Lobby, ReadError, Seat, Store, Waiter, audit_fact};
+use charter_kernel::unit::{Fact, Guard, Reach, Rejection, Take, Taken, Unit, Write};
+use charter_store::{CommitError, Lobby, ReadError, Seat, Store, Waiter, audit_fact};
 use charter_tenancy::records::Record as _;
 use charter_tenancy::records::webhook::{Attempt, Delivery, DeliveryOutcome, ENDED, Webhook};
 use charter_tenancy::stored;
 use futures::future::join_all;
 use http::header::RETRY_AFTER;
 use serde_json::json;
+use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -36,6 +38,9 @@ const ENDPOINTS_MAX: usize = 256;
 const WAITING_EACH: usize = 4;
 /// Of each kind, endpoints that wait for a place at one time.
 const WAITING_MAX: usize = 10_000;
+/// Endpoints that something was just written for, of which that is remembered; a look finds the
+/// others.
+const WANTED_MAX: usize = 10_000;
 /// Endpoints that are remembered to fail or to be slow; beyond it all are forgotten, and found out
 /// again.
 const FAILING_MAX: usize = 100_000;
@@ -58,10 +63,44 @@ const RETRY_AFTER_MS_MAX: i64 = 3_600_000;
 /// Deliveries in a row that fail for good before a webhook is switched off.
 const FAILURES_MAX: u32 = 20;
 
+/// Endpoints that something was just written for, each with its organization's reach: they are
+/// served at once, however many others are due.
+#[derive(Default)]
+pub struct Wanted {
+    endpoints: Mutex<HashMap<String, Reach>>,
+    named: Notify,
+}
+
+impl Wanted {
+    /// Something is due to the endpoints of these webhooks of an organization.
+    pub fn name<'a>(&self, organization: &Reach, webhooks: impl IntoIterator<Item = &'a String>) {
+        let mut wanted = lock(&self.endpoints);
+        for endpoint in webhooks {
+            if wanted.len() < WANTED_MAX {
+                wanted.insert(endpoint.clone(), organization.clone());
+            }
+        }
+        drop(wanted);
+        self.named.notify_one();
+    }
+
+    /// Those that were named since, once there are any.
+    async fn next(&self) -> HashMap<String, Reach> {
+        loop {
+            let named = std::mem::take(&mut *lock(&self.endpoints));
+            if !named.is_empty() {
+                return named;
+            }
+            self.named.notified().await;
+        }
+    }
+}
+
 /// Endpoints that are served now, and those whose last try failed or was slow.
 #[derive(Default)]
 struct Serving {
-    endpoints: HashSet<String>,
+    /// Each with whether more was written for it meanwhile.
+    endpoints: HashMap<String, bool>,
     failing: HashSet<String>,
 }
 
@@ -137,6 +176,8 @@ struct Endpoints {
     failing: Places,
     /// The endpoint before the first that the last look passed over.
     after: Mutex<String>,
+    /// An endpoint had to leave its place: it is looked for at once.
+    look_wanted: Notify,
 }
 
 impl Endpoints {
@@ -146,6 +187,7 @@ impl Endpoints {
             healthy: Places::new(),
             failing: Places::new(),
             after: Mutex::default(),
+            look_wanted: Notify::new(),
         }
     }
 
@@ -158,7 +200,7 @@ impl Endpoints {
     async fn look(
         &self,
         store: &Store,
-        mut begin: impl FnMut(Begun),
+        begin: impl Fn(Begun),
     ) -> Result<Option<Instant>, ReadError> {
         let first = std::mem::take(&mut *lock(&self.after));
         let behind = (!first.is_empty()).then(|| (String::new(), Some(first.clone())));
@@ -170,7 +212,7 @@ impl Endpoints {
             loop {
                 let page = store.groups_due(&Delivery::all(), &after, PAGE).await?;
                 for group in page.due.into_iter().filter(|group| is_within(&group.name)) {
-                    if !self.ask(&group, &mut begin) {
+                    if !self.ask(&group.name, &group.reach, &begin) {
                         passed_over.get_or_insert(before);
                     }
                     before = group.name;
@@ -187,54 +229,79 @@ impl Endpoints {
     }
 
     /// Begins with an endpoint that is not served yet; false where as many wait as may.
-    fn ask(&self, group: &GroupDue, begin: &mut impl FnMut(Begun)) -> bool {
-        let endpoint = &group.name;
-        if endpoint == ENDED || lock(&self.serving).endpoints.contains(endpoint) {
+    fn ask(&self, endpoint: &str, reach: &Reach, begin: &impl Fn(Begun)) -> bool {
+        if endpoint == ENDED || lock(&self.serving).endpoints.contains_key(endpoint) {
             return true;
         }
-        let organization: Arc<str> = group.reach.as_str().into();
+        let organization: Arc<str> = reach.of_organization().unwrap_or_default().into();
         let Some(turn) = self.places(endpoint).ask(&organization) else { return false };
-        lock(&self.serving).endpoints.insert(endpoint.clone());
-        let served = ServedEndpoint { serving: self.serving.clone(), endpoint: endpoint.clone() };
+        lock(&self.serving).endpoints.insert(endpoint.to_owned(), false);
+        let serving = self.serving.clone();
+        let served = ServedEndpoint { serving, endpoint: endpoint.to_owned(), ended: false };
         begin(Begun { served, organization, turn });
         true
+    }
+
+    /// Begins with an endpoint that something was just written for; a look finds it where it has to
+    /// wait.
+    fn serve_anew(&self, endpoint: &str, reach: &Reach, begin: &impl Fn(Begun)) {
+        if let Some(more) = lock(&self.serving).endpoints.get_mut(endpoint) {
+            *more = true;
+            return;
+        }
+        self.ask(endpoint, reach, begin);
     }
 }
 
 /// Never ends by itself.
 pub async fn run(adapters: Arc<Adapters>, tasks: TaskTracker, draining: CancellationToken) {
     let endpoints = Arc::new(Endpoints::new());
-    loop {
-        let began = tokio::time::Instant::now();
-        let begin = |begun: Begun| {
-            let (adapters, endpoints) = (adapters.clone(), endpoints.clone());
-            let draining = draining.clone();
-            tasks.spawn(async move {
-                let served = serve(&adapters, begun, &endpoints);
-                if draining.run_until_cancelled(served).await == Some(Served::NoPlace) {
-                    adapters.delivery_wanted.notify_one();
-                }
-            });
-        };
-        let next = match endpoints.look(&adapters.store, begin).await {
-            Ok(next) => next,
-            Err(error) => {
-                tracing::warn!(
-                    error = &error as &dyn std::error::Error,
-                    "due deliveries could not be looked for"
-                );
-                None
+    let begin = |begun: Begun| {
+        let (adapters, endpoints) = (adapters.clone(), endpoints.clone());
+        let draining = draining.clone();
+        tasks.spawn(async move {
+            let served = serve(&adapters, begun, &endpoints);
+            if draining.run_until_cancelled(served).await == Some(Served::NoPlace) {
+                endpoints.look_wanted.notify_one();
             }
-        };
-        let rest = (REST * began.elapsed()).min(LOOK_EVERY);
-        let wait = next.map_or(LOOK_EVERY, |next| {
-            Duration::from_millis(u64::try_from(next.0 - adapters.store.now().0).unwrap_or(0))
-                .clamp(Duration::from_millis(20), LOOK_EVERY)
         });
-        tokio::time::sleep(rest).await;
-        let wanted = adapters.delivery_wanted.notified();
-        let _ = tokio::time::timeout(wait.saturating_sub(rest), wanted).await;
-    }
+    };
+    let looks = async {
+        loop {
+            look_and_rest(&adapters.store, &endpoints, &begin).await;
+        }
+    };
+    let names = async {
+        loop {
+            for (endpoint, reach) in adapters.deliveries_wanted.next().await {
+                endpoints.serve_anew(&endpoint, &reach, &begin);
+            }
+        }
+    };
+    tokio::join!(looks, names);
+}
+
+/// One look at whatever is due, and the rest until the next one.
+async fn look_and_rest(store: &Store, endpoints: &Endpoints, begin: impl Fn(Begun)) {
+    let began = tokio::time::Instant::now();
+    let next = match endpoints.look(store, begin).await {
+        Ok(next) => next,
+        Err(error) => {
+            tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                "due deliveries could not be looked for"
+            );
+            None
+        }
+    };
+    let rest = (REST * began.elapsed()).min(LOOK_EVERY);
+    let wait = next.map_or(LOOK_EVERY, |next| {
+        Duration::from_millis(u64::try_from(next.0 - store.now().0).unwrap_or(0))
+            .clamp(Duration::from_millis(20), LOOK_EVERY)
+    });
+    tokio::time::sleep(rest).await;
+    let wanted = endpoints.look_wanted.notified();
+    let _ = tokio::time::timeout(wait.saturating_sub(rest), wanted).await;
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
@@ -245,11 +312,28 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 struct ServedEndpoint {
     serving: Arc<Mutex<Serving>>,
     endpoint: String,
+    ended: bool,
+}
+
+impl ServedEndpoint {
+    /// Serves it no longer; false where more was written for it meanwhile.
+    fn end(&mut self) -> bool {
+        let mut serving = lock(&self.serving);
+        if let Some(more @ true) = serving.endpoints.get_mut(&self.endpoint) {
+            *more = false;
+            return false;
+        }
+        serving.endpoints.remove(&self.endpoint);
+        self.ended = true;
+        true
+    }
 }
 
 impl Drop for ServedEndpoint {
     fn drop(&mut self) {
-        lock(&self.serving).endpoints.remove(&self.endpoint);
+        if !self.ended {
+            lock(&self.serving).endpoints.remove(&self.endpoint);
+        }
     }
 }
 
@@ -264,7 +348,7 @@ enum Served {
 
 /// Sends what is due to one endpoint.
 async fn serve(adapters: &Adapters, begun: Begun, endpoints: &Endpoints) -> Served {
-    let Begun { served, organization, turn } = begun;
+    let Begun { mut served, organization, turn } = begun;
     let mut place = turn.seat().await;
     loop {
         let take = Take {
@@ -274,8 +358,9 @@ async fn serve(adapters: &Adapters, begun: Begun, endpoints: &Endpoints) -> Serv
             until: adapters.store.now().plus_ms(LEASE_MS),
             tokens: (0..PARALLEL).map(|_| uuid::Uuid::now_v7().to_string()).collect(),
         };
-        let taken = match adapters.store.commit(Unit { takes: vec![take], ..Unit::default() }).await
-        {
+        let unit =
+            Unit { organization: (*organization).into(), takes: vec![take], ..Unit::default() };
+        let taken = match adapters.store.commit(unit).await {
             Ok(applied) => applied.taken.into_iter().flatten().collect::<Vec<_>>(),
             Err(error) => {
                 tracing::warn!(%error, "due deliveries could not be taken");
@@ -283,7 +368,10 @@ async fn serve(adapters: &Adapters, begun: Begun, endpoints: &Endpoints) -> Serv
             }
         };
         if taken.is_empty() {
-            return Served::Nothing;
+            if served.end() {
+                return Served::Nothing;
+            }
+            continue;
         }
         let sent = join_all(taken.into_iter().map(|taken| deliver_one(adapters, taken))).await;
         lock(&served.serving).note_end(&served.endpoint, sent.into_iter().all(|good| good));
@@ -507,7 +595,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use charter_kernel::time::Clock;
-    use charter_kernel::unit::{Draft, Key, Reach};
+    use charter_kernel::unit::{Draft, Key};
     use charter_store::StoreConfig;
 
     use super::*;
@@ -555,9 +643,9 @@ mod tests {
     }
 
     async fn look(endpoints: &Endpoints, store: &Store) -> Vec<Begun> {
-        let mut all = Vec::new();
-        endpoints.look(store, |begun| all.push(begun)).await.unwrap();
-        all
+        let all = Mutex::<Vec<Begun>>::default();
+        endpoints.look(store, |begun| lock(&all).push(begun)).await.unwrap();
+        all.into_inner().unwrap()
     }
 
     #[tokio::test]
@@ -585,7 +673,41 @@ mod tests {
         let [Begun { served, organization, turn: Turn::Now(_) }] = &begun[..] else {
             panic!("{} were begun with", begun.len());
         };
-        assert_eq!((&*served.endpoint, &**organization), ("new", "o/new"));
+        assert_eq!((&*served.endpoint, &**organization), ("new", "new"));
+    }
+
+    #[tokio::test]
+    async fn an_endpoint_that_is_named_is_served_without_a_look_and_again_where_more_came() {
+        let (endpoints, wanted) = (Endpoints::new(), Wanted::default());
+        let begun = Mutex::<Vec<Begun>>::default();
+        let own = Reach::organization("own");
+        wanted.name(&own, &["hook", "other"].map(str::to_owned));
+        let named = wanted.next().await;
+        assert_eq!(named.len(), 2);
+        let serve = |endpoint: &str| {
+            endpoints.serve_anew(endpoint, &own, &|one: Begun| lock(&begun).push(one));
+        };
+        named.keys().for_each(|endpoint| serve(endpoint));
+        let mut both = std::mem::take(&mut *lock(&begun));
+        assert!(both.iter().all(|one| matches!(one.turn, Turn::Now(_))));
+        both.retain(|one| one.served.endpoint == "hook");
+        serve("hook");
+        assert!(lock(&begun).is_empty(), "nobody is begun with twice");
+        // The new one may have come behind the last take.
+        assert!(!both[0].served.end(), "it takes once more");
+        assert!(both[0].served.end());
+        serve("hook");
+        assert_eq!(lock(&begun).len(), 1);
+        drop(both);
+        assert!(lock(&endpoints.serving).endpoints.contains_key("hook"), "it is another's now");
+    }
+
+    #[tokio::test]
+    async fn no_more_endpoints_are_named_than_are_remembered() {
+        let (wanted, own) = (Wanted::default(), Reach::organization("own"));
+        let names: Vec<_> = (0..=WANTED_MAX).map(|n| n.to_string()).collect();
+        wanted.name(&own, &names);
+        assert_eq!(wanted.next().await.len(), WANTED_MAX);
     }
 
     #[tokio::test]

@@ -594,7 +594,8 @@ fn queue(
 ) -> Result<Accepted<DeliveryAnswer>, Refusal> {
     let draft = delivery.due(delivery.created_at).map_err(stored::unreadable)?;
     txn.write(Write::Insert { key: delivery.key(), draft });
-    app.adapters.delivery_wanted.notify_one();
+    let organization = Reach::organization(&delivery.organization);
+    app.adapters.deliveries_wanted.name(&organization, [&delivery.webhook]);
     let answer = DeliveryAnswer { delivery: DeliveryItem::of(delivery) };
     Ok(Accepted::of(&answer).about("delivery", delivery.id.clone()).with_log(log))
 }

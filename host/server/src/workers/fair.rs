@@ -7,6 +7,7 @@ use std::time::Duration;
 use charter_kernel::lease::organization_and_kind;
 use charter_kernel::unit::{Space, Take, Taken, Unit};
 use charter_store::{CommitError, GroupsDue, ReadError};
+use futures::future::join_all;
 use tokio::time::Instant;
 
 use super::round::Round;
@@ -100,32 +101,36 @@ impl Fair {
         app: &App,
         picked: &[((&String, &str), usize)],
     ) -> Result<Vec<(String, Taken)>, CommitError> {
-        if picked.is_empty() {
-            return Ok(Vec::new());
-        }
         let until = app.clock.now().plus_ms(self.lease_ms);
-        let take = |((group, _), count): &((&String, &str), usize)| Take {
-            reach: None,
-            space: self.space.clone(),
-            group: (*group).clone(),
-            until,
-            tokens: (0..*count).map(|_| uuid::Uuid::now_v7().to_string()).collect(),
+        // Each in its organization's turn: nobody's takes wait behind those of others.
+        let take = |((group, organization), count): &((&String, &str), usize)| {
+            let take = Take {
+                reach: None,
+                space: self.space.clone(),
+                group: (*group).clone(),
+                until,
+                tokens: (0..*count).map(|_| uuid::Uuid::now_v7().to_string()).collect(),
+            };
+            let organization = (*organization).to_owned();
+            app.store.commit(Unit { organization, takes: vec![take], ..Unit::default() })
         };
-        let takes = picked.iter().map(take).collect();
-        let applied = app.store.commit(Unit { takes, ..Unit::default() }).await;
-        let mut rows = match &applied {
-            Ok(applied) => applied.taken.clone().into_iter(),
-            Err(_) => Vec::new().into_iter(),
-        };
-        let mut all = Vec::new();
-        for ((_, organization), count) in picked {
-            let taken = rows.next().unwrap_or_default();
+        let (mut all, mut failed) = (Vec::new(), None);
+        let applied = join_all(picked.iter().map(take)).await;
+        for (((_, organization), count), applied) in picked.iter().zip(applied) {
+            let taken: Vec<_> = match applied {
+                Ok(applied) => applied.taken.into_iter().flatten().collect(),
+                Err(error) => {
+                    failed = Some(error);
+                    Vec::new()
+                }
+            };
             for _ in taken.len()..*count {
                 self.round.leave(organization);
             }
             all.extend(taken.into_iter().map(|taken| ((*organization).to_owned(), taken)));
         }
-        applied.map(|_| all)
+        // The next look finds the ones that could not be taken; others' work goes on.
+        failed.filter(|_| all.is_empty()).map_or(Ok(all), Err)
     }
 
     /// The work on a row of this party is over.

@@ -118,7 +118,6 @@ async fn hand_out(app: &App, reach: &Reach) -> Result<(), Refusal> {
     // Events that were past their time before anybody read them leave nothing behind their head.
     let after = read_to.unwrap_or(head);
     let next = Feed { after, ..feed.clone() }.draft().map_err(stored::unreadable)?;
-    let any = parts.iter().any(|part| !part.writes.is_empty());
     let last = parts.len() - 1;
     for (n, mut part) in parts.into_iter().enumerate() {
         // One event to many webhooks may take several commits. Only the last says that it was handed
@@ -131,14 +130,11 @@ async fn hand_out(app: &App, reach: &Reach) -> Result<(), Refusal> {
         let organization = feed.organization.clone();
         let unit = Unit { organization, guards, writes: part.writes, ..Unit::default() };
         match app.store.commit(unit).await {
-            Ok(_) => {}
+            Ok(_) => app.adapters.deliveries_wanted.name(reach, &part.webhooks),
             // Another host has handed them out.
             Err(CommitError::Rejected(Rejection::Conflict { .. })) => return Ok(()),
             Err(error) => return Err(charter_tenancy::stored::commit_refusal(&error)),
         }
-    }
-    if any {
-        app.adapters.delivery_wanted.notify_one();
     }
     Ok(())
 }
@@ -190,6 +186,7 @@ fn deliveries(
             }
             if let Some(part) = parts.last_mut() {
                 part.bytes += bytes;
+                part.webhooks.insert(delivery.webhook.clone());
                 part.writes.push(Write::Insert { key: delivery.key(), draft });
             }
         }
@@ -202,4 +199,6 @@ fn deliveries(
 struct Part {
     writes: Vec<Write>,
     bytes: usize,
+    /// The webhooks that they go to.
+    webhooks: HashSet<String>,
 }
