@@ -1,7 +1,8 @@
 //! A database that an earlier build has left: today's build starts on it, and what was there stands
 //! and works. `tests/upgrade` holds the rows as that build wrote them, without its components, and
 //! the key that they are sealed with; what would have run out meanwhile lasts. A whole data folder,
-//! with components, is started in place by [`in_place`](crate::in_place).
+//! with components, is started in place by [`in_place`](crate::in_place). One row is written as that
+//! build would have, which nobody had asked it for: a grant whose maker spelled the user in capitals.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
@@ -129,6 +130,25 @@ on_both! {
         let statement = earlier.admin.get("/v1/ledger/statement?account=credit").expect(200)["statement"].clone();
         assert_eq!(statement["closing_micro_usd"], (100_000 - 2_000 - 300 - 1_500) * 10_000);
         world.books_agree();
+    }
+
+    fn a_grant_whose_maker_spelled_the_user_in_capitals_is_the_users(world: upgraded()) {
+        let earlier = Earlier::of(world);
+        let (agent, grant) = (earlier.name("agent"), earlier.name("grant"));
+        for id in [agent.to_owned(), agent.to_uppercase()] {
+            let listed = earlier.admin.get(&format!("/v1/governance/grants?user_id={id}")).expect(200);
+            assert_eq!((&listed["grants"][0]["id"], &listed["grants"][0]["user_id"]), (&json!(grant), &json!(agent)), "{listed}");
+        }
+        // It is leave, and goes with the user.
+        let simulated = || {
+            let ask = json!({ "action": "cards.authorize", "amount_micro_usd": 10_000, "user_id": agent });
+            earlier.admin.post("/v1/governance/simulate", &ask).expect(200)["verdict"].clone()
+        };
+        let rule = json!({ "rules": [{ "id": "ask", "effect": "require_approval", "actions": ["cards.authorize"] }] });
+        earlier.admin.put("/v1/governance/policy", &rule).expect(200);
+        assert_eq!(simulated(), "allow");
+        earlier.admin.delete(&format!("/v1/users/{agent}")).expect(200);
+        until("it goes with the user", || earlier.admin.get("/v1/governance/grants").expect(200)["grants"] == json!([]));
     }
 
     fn webhooks_that_name_events_as_they_were_called_hear_them_still(world: upgraded()) {

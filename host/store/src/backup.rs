@@ -39,6 +39,8 @@ enum Line {
 }
 
 const FORMAT: u32 = 1;
+/// The oldest schema whose rows are read as they were written.
+const OLDEST: i64 = 5;
 
 impl Store {
     /// Writes everything, as of one moment, to one file that either database can be restored from.
@@ -81,7 +83,7 @@ impl Store {
         from: &Path,
         told: Option<&Fact>,
     ) -> Result<u64, BackupError> {
-        let rows = verify(from).await?;
+        let (rows, schema) = verify(from).await?;
         let database = Database::new(&config)?;
         let folder = database.file().and_then(|file| file.parent());
         let folders: Vec<_> = folder
@@ -92,8 +94,8 @@ impl Store {
         let hold = Self::hold(&config)?;
         let is_new = database.file().is_some_and(|file| file.symlink_metadata().is_err());
         let filled = match is_new {
-            true => fill_new(&config, &database, from, told).await,
-            false => fill(&config, &database, from, told).await,
+            true => fill_new(&config, &database, (from, schema), told).await,
+            false => fill(&config, &database, (from, schema), told).await,
         };
         if filled.is_err() && is_new {
             hold.discard();
@@ -108,7 +110,7 @@ impl Store {
 async fn fill_new(
     config: &StoreConfig,
     database: &Database,
-    from: &Path,
+    from: (&Path, i64),
     told: Option<&Fact>,
 ) -> Result<(), BackupError> {
     let half = database.set_aside()?;
@@ -122,14 +124,16 @@ async fn fill_new(
     filled
 }
 
-/// Makes the schema and reads the file into it, in one transaction.
+/// Makes the schema that the file was written under, reads the file into it and brings both up to
+/// date, in one transaction.
 async fn fill(
     config: &StoreConfig,
     database: &Database,
-    from: &Path,
+    (from, schema): (&Path, i64),
     told: Option<&Fact>,
 ) -> Result<(), BackupError> {
     let mut connection = crate::migrate::begin(database).await?;
+    crate::migrate::bring_to(&mut connection, database.dialect, schema).await?;
     for table in TABLES {
         let sql = database
             .dialect
@@ -142,6 +146,7 @@ async fn fill(
         }
     }
     read_rows(&mut connection, database.dialect, from).await?;
+    crate::migrate::bring_to(&mut connection, database.dialect, crate::migrate::newest()).await?;
     if let Some(fact) = told {
         table::tell(&mut connection, database.dialect, fact).await?;
     }
@@ -247,28 +252,36 @@ impl Lines {
 }
 
 /// Whether the file is whole and of a format and schema that this binary knows; how many rows it
-/// holds.
-async fn verify(from: &Path) -> Result<u64, BackupError> {
+/// holds, and under which schema.
+async fn verify(from: &Path) -> Result<(u64, i64), BackupError> {
     let mut lines = Lines::open(from).await?;
-    let (mut digest, mut rows, mut first) = (Sha256::new(), 0, true);
+    let (mut digest, mut rows, mut found) = (Sha256::new(), 0, None);
     while let Some(line) = lines.next().await? {
         match serde_json::from_slice(&line).map_err(|_| torn())? {
-            Line::Header { format, schema } if first => {
+            Line::Header { format, schema } if found.is_none() => {
                 if format != FORMAT || schema > crate::migrate::newest() {
                     return Err(BackupError::Refused(
                         "the backup is of a newer version than this binary".into(),
                     ));
                 }
+                if schema < OLDEST {
+                    return Err(BackupError::Refused(format!(
+                        "the backup has schema {schema}, and this binary reads those from {OLDEST} on: restore it with the version \
+                         that made it, and start this one on that database"
+                    )));
+                }
+                found = Some(schema);
             }
-            _ if first => return Err(BackupError::Refused("this is no backup file".into())),
+            _ if found.is_none() => {
+                return Err(BackupError::Refused("this is no backup file".into()));
+            }
             Line::Row(_) => rows += 1,
             Line::Trailer { rows: told, sha256 } => {
                 let whole = told == rows && sha256 == hex(digest) && lines.next().await?.is_none();
-                return if whole { Ok(rows) } else { Err(torn()) };
+                return found.filter(|_| whole).map(|schema| (rows, schema)).ok_or_else(torn);
             }
             Line::Table(_) | Line::Header { .. } => {}
         }
-        first = false;
         digest.update(&line);
     }
     Err(torn())

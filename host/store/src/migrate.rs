@@ -26,6 +26,7 @@ const MIGRATIONS: &[(i64, &str, &str)] = &[
     ),
     (5, "holds beside each other", include_str!("../../../migrations/0005_books.sql")),
     (6, "entries by row", include_str!("../../../migrations/0006_log_entries.sql")),
+    (7, "grants by their users", include_str!("../../../migrations/0007_grants_by_user.sql")),
 ];
 
 /// The key of PostgreSQL's advisory lock: "charter" as bytes.
@@ -70,11 +71,11 @@ pub(crate) async fn check(database: &Database) -> Result<(), OpenError> {
 
 pub(crate) async fn migrate(database: &Database) -> Result<(), OpenError> {
     let mut connection = begin(database).await?;
+    bring_to(&mut connection, database.dialect, newest()).await?;
     run(&mut connection, "COMMIT").await
 }
 
-/// A connection whose transaction has brought the schema up to date: what else it writes is there
-/// with the schema, or neither is.
+/// A connection whose transaction alone migrates the database.
 pub(crate) async fn begin(database: &Database) -> Result<Connection, OpenError> {
     database.make_file()?;
     let mut connection = database.writer().await.map_err(OpenError::Database)?;
@@ -88,10 +89,20 @@ pub(crate) async fn begin(database: &Database) -> Result<Connection, OpenError> 
         let lock = format!("SELECT pg_advisory_xact_lock({LOCK})");
         run(&mut connection, &lock).await?;
     }
+    Ok(connection)
+}
+
+/// Brings the schema to this number within the transaction: what else that writes is there with the
+/// schema, or neither is.
+pub(crate) async fn bring_to(
+    connection: &mut Connection,
+    dialect: Dialect,
+    schema: i64,
+) -> Result<(), OpenError> {
     let table = "CREATE TABLE IF NOT EXISTS migrations (number BIGINT PRIMARY KEY, name TEXT NOT NULL, digest TEXT NOT NULL)";
-    run(&mut connection, table).await?;
+    run(connection, table).await?;
     let applied = query("SELECT number, digest FROM migrations ORDER BY number");
-    let applied = applied.fetch_all(&mut connection).await.map_err(OpenError::Database)?;
+    let applied = applied.fetch_all(&mut *connection).await.map_err(OpenError::Database)?;
     for row in &applied {
         let number: i64 = row.try_get(0).map_err(OpenError::Database)?;
         let digest: String = row.try_get(1).map_err(OpenError::Database)?;
@@ -105,14 +116,15 @@ pub(crate) async fn begin(database: &Database) -> Result<Connection, OpenError> 
             Some(_) => {}
         }
     }
-    for (number, name, text) in &MIGRATIONS[applied.len().min(MIGRATIONS.len())..] {
+    let missing = MIGRATIONS.iter().skip(applied.len());
+    for (number, name, text) in missing.filter(|(number, ..)| *number <= schema) {
         tracing::info!(number, name, "migrating the database");
-        run(&mut connection, &database.dialect.words(text)).await?;
+        run(connection, &dialect.words(text)).await?;
         let record = query("INSERT INTO migrations (number, name, digest) VALUES ($1, $2, $3)");
         let record = record.bind(*number).bind(*name).bind(digest_of(text));
-        record.execute(&mut connection).await.map_err(OpenError::Database)?;
+        record.execute(&mut *connection).await.map_err(OpenError::Database)?;
     }
-    Ok(connection)
+    Ok(())
 }
 
 fn newer(number: i64) -> OpenError {

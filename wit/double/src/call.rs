@@ -62,6 +62,9 @@ pub(crate) struct Story {
     pub(crate) rates: Vec<RateRecord>,
 }
 
+/// The attempt of what is part of what is committed: nothing of it goes back.
+pub(crate) const COMMITTED: u32 = u32::MAX;
+
 /// Rows handed out to one request, by their place in it.
 #[derive(Clone, Debug)]
 pub(crate) struct TakeRecord {
@@ -69,7 +72,7 @@ pub(crate) struct TakeRecord {
     pub(crate) group: String,
     pub(crate) limit: u32,
     pub(crate) taken: Vec<Taken>,
-    /// The attempt that asked for it last; `u32::MAX` once it is part of what is committed.
+    /// The attempt that asked for it last, or [`COMMITTED`].
     pub(crate) attempt: u32,
 }
 
@@ -153,7 +156,7 @@ impl Work {
     /// the request is refused.
     fn give_back(&mut self, world: &mut World, answered: bool) {
         let attempt = self.story.attempt;
-        let is_stale = |of: u32| of != u32::MAX && (!answered || of != attempt);
+        let is_stale = |of: u32| of != COMMITTED && (!answered || of != attempt);
         for record in self.story.takes.drain(..).filter(|record| is_stale(record.attempt)) {
             for Taken { key, token, due_at, .. } in record.taken {
                 let writes = vec![Write::Release { key, token, due_at, undo: true }];
@@ -185,7 +188,7 @@ impl Work {
         let attempt = self.story.attempt;
         let takes = self.story.takes.iter_mut().map(|record| &mut record.attempt);
         let rates = self.story.rates.iter_mut().map(|record| &mut record.attempt);
-        takes.chain(rates).filter(|of| **of == attempt).for_each(|of| *of = u32::MAX);
+        takes.chain(rates).filter(|of| **of == attempt).for_each(|of| *of = COMMITTED);
         Ok(())
     }
 }

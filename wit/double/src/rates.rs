@@ -19,7 +19,7 @@ pub(crate) struct RateRecord {
     per_seconds: u32,
     /// The moment at which it was taken.
     at: Instant,
-    /// The attempt that asked for it last; `u32::MAX` once it is part of what is committed.
+    /// The attempt that asked for it last, or [`COMMITTED`](crate::call::COMMITTED).
     pub(crate) attempt: u32,
 }
 

@@ -547,7 +547,7 @@ impl Hold {
         let part = Self { amount: Some(amount), charges: charges(&share), ..self.clone() };
         let rest = Self {
             amount: Some(left),
-            capturable: self.capturable.map(|most| most.saturating_sub(amount)),
+            capturable: self.capturable.map(|most| (most - amount).max(0)),
             charges: charges(&|charge| charge.amount - share(charge)),
             ..self.clone()
         };

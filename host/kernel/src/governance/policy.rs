@@ -12,7 +12,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::fault::Fault;
-use crate::id::{is_id, read_one, read_set};
+use crate::id::{is_id, read_set};
 use crate::time::{Instant, Zone};
 
 /// Rules of one organization. Closed on the wire: an unknown member is refused.
@@ -254,7 +254,6 @@ pub struct Grant {
     /// Its id.
     pub id: String,
     /// The user it is for.
-    #[serde(deserialize_with = "read_one")]
     pub user_id: String,
     /// The actions it covers, as in a rule.
     pub actions: Vec<String>,

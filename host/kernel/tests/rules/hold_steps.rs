@@ -70,6 +70,13 @@ fn what_a_provider_signs_of_a_hold_that_was_given_back_counts_where_it_was_given
     assert!(counted.iter().all(|(_, _, tally)| tally.spent > 0 && tally.released == 0));
     assert!(counted.iter().any(|(_, _, tally)| tally.freezes), "nobody had leave for it any more");
     assert_eq!(transfers(&captured.writes), [(30, Phase::Settle { reserved: 0 })]);
+    // In parts likewise, and nobody but the provider says more of it.
+    let told = step.hold.admit_capture(10, Word::Provider).unwrap();
+    let part = step.hold.capture_part("h", told, NOW.plus_ms(9), NOW);
+    assert_eq!(transfers(&part.writes), [(10, Phase::Settle { reserved: 0 })]);
+    assert_eq!((part.hold.state, part.hold.capture_max()), (State::Held, 0));
+    assert!(part.hold.admit_capture(1, Word::Asker).is_err());
+    assert_eq!(transfers(&part.hold.void("h", NOW).writes), [(0, Phase::Settle { reserved: 0 })]);
 }
 
 #[test]

@@ -387,7 +387,13 @@ async fn a_torn_backup_and_a_full_target_are_refused(bed: Bed) {
         why(Store::restore(target.clone(), &file, None).await);
     }
     std::fs::write(&file, b"{}\n").unwrap();
-    assert!(Store::restore(target, &file, None).await.is_err());
+    assert!(Store::restore(target.clone(), &file, None).await.is_err());
+    for (schema, says) in [("99", "newer version"), ("4", "the version that made it")] {
+        std::fs::write(&file, format!("{{\"header\":{{\"format\":1,\"schema\":{schema}}}}}\n"))
+            .unwrap();
+        let refused = why(Store::restore(target.clone(), &file, None).await);
+        assert!(refused.contains(says), "{refused}");
+    }
 }
 
 async fn a_newer_schema_is_refused_in_plain_words(bed: Bed) {
