@@ -76,7 +76,7 @@ fn what_a_provider_signs_of_a_hold_that_was_given_back_counts_where_it_was_given
     assert_eq!(transfers(&part.writes), [(10, Phase::Settle { reserved: 0 })]);
     assert_eq!((part.hold.state, part.hold.capture_max()), (State::Held, 0));
     assert!(part.hold.admit_capture(1, Word::Asker).is_err());
-    assert_eq!(transfers(&part.hold.void("h", NOW).writes), [(0, Phase::Settle { reserved: 0 })]);
+    assert_eq!(transfers(&part.hold.void("h", NOW).writes), [(0, Phase::Void)]);
 }
 
 #[test]
