@@ -117,6 +117,8 @@ pub struct SessionRecord {
     pub digest: String,
     /// The account's membership there, with its role.
     pub membership: Membership,
+    /// The version of the account's row.
+    pub version: u64,
 }
 
 /// A person's membership of an organization, as it was read. A member who was removed and came back
@@ -161,7 +163,11 @@ impl SessionRecord {
 
     /// The conditions that must still hold when a mutation of this session is committed.
     pub fn guards(&self) -> Vec<Guard> {
-        let mut guards = vec![still_active(Session::address(&self.digest))];
+        // A new password ends sessions by the account's row, whatever rows of them are found.
+        let mut guards = vec![
+            still_active(Session::address(&self.digest)),
+            require_version(Account::address(&self.account), self.version),
+        ];
         let member = Member::address(&self.organization, &self.account);
         guards.extend(self.membership.guards(member));
         guards
@@ -607,14 +613,8 @@ impl Directory {
         token: &Plain,
         digest: &str,
     ) -> Result<Option<SessionRecord>, Unreadable> {
-        let Some(session) = self.record::<Session>(Session::address(digest)).await? else {
-            return Ok(None);
-        };
+        let Some((session, version)) = self.find_session(digest).await? else { return Ok(None) };
         if !secret::same(&session.digest, digest) {
-            return Ok(None);
-        }
-        let account = self.record::<Account>(Account::address(&session.account)).await?;
-        if !account.is_some_and(|account| account.admits(&session)) {
             return Ok(None);
         }
         let address = Member::address(&session.organization, &session.account);
@@ -630,7 +630,27 @@ impl Directory {
             expires_at: session.expires_at,
             digest: session.digest,
             membership,
+            version,
         }))
+    }
+
+    /// A session that its account admits, and the version of the account's row.
+    async fn find_session(&self, digest: &str) -> Result<Option<(Session, u64)>, Unreadable> {
+        let Some(session) = self.record::<Session>(Session::address(digest)).await? else {
+            return Ok(None);
+        };
+        let admitted =
+            |account: Account, row: &Row| account.admits(&session).then_some(row.version);
+        let version = self.load(Account::address(&session.account), admitted).await?.flatten();
+        Ok(version.map(|version| (session, version)))
+    }
+
+    /// Whether a session counts still: its row is there, and its account has not ended it.
+    ///
+    /// # Errors
+    /// When the store cannot be asked.
+    pub async fn counts(&self, session: &SessionRecord) -> Result<bool, Unreadable> {
+        Ok(self.find_session(&session.digest).await?.is_some())
     }
 
     /// The membership that an account has in an organization now, where it is a member, and what

@@ -245,6 +245,7 @@ mod tests {
             expires_at: now,
             digest: String::new(),
             membership: Membership { role: Role::Owner, since: now, version: 1 },
+            version: 1,
         }))
     }
 

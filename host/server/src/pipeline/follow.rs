@@ -78,6 +78,7 @@ pub fn stream(
     let following = Following {
         app: app.clone(),
         store: app.store.reading_for(caller.organization()),
+        identity: caller.identity().clone(),
         guards,
         ends,
         scope: caller.place().map(|place| place.scope().clone()),
@@ -100,6 +101,7 @@ struct Following {
     app: Arc<App>,
     /// Reads for the caller's organization.
     store: Store,
+    identity: Identity,
     /// The guards of the credential that must go on to hold.
     guards: Vec<Guard>,
     /// When the credential ends by itself.
@@ -277,6 +279,11 @@ impl Following {
     async fn still_holds(&mut self) -> bool {
         self.checked = Ticks::now();
         if self.ends.is_some_and(|end| end <= self.app.clock.now()) || !self.is_admitted().await {
+            return false;
+        }
+        if let Identity::Session(session) = &self.identity
+            && !self.app.directory.counts(session).await.unwrap_or(false)
+        {
             return false;
         }
         for guard in &self.guards {

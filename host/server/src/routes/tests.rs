@@ -122,6 +122,7 @@ impl Bed {
             expires_at: NOW.plus_ms(1),
             digest: "none".into(),
             membership: Membership { role: Role::Owner, since: NOW, version: 1 },
+            version: 1,
         }
     }
 

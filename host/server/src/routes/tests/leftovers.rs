@@ -4,6 +4,8 @@
 use charter_kernel::unit::Reach;
 use charter_tenancy::records::session::Session;
 use charter_tenancy::records::webhook::Webhook;
+use charter_tests::patience::PATIENCE;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use super::*;
 use crate::routes::{projects, webhooks};
@@ -93,5 +95,39 @@ async fn a_project_that_is_gone_has_no_webhooks_and_gets_none() {
     // It was placed before the project went.
     let late = called(bed.app(), &hooking, crate::handler!(webhooks::create_webhook)).await;
     assert_eq!(late.unwrap_err().code, Code::NotFound);
+    bed.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_session_whose_row_nobody_found_ends_with_the_others_and_so_does_its_stream() {
+    let bed = Bed::new().await;
+    let app = bed.app();
+    let mut account = bed.account(&bed.owner).await;
+    let mut txn = app.store.begin("");
+    let opened = auth::sign_in(app, &anonymous(Value::Null), &mut txn, &account).await.unwrap();
+    txn.commit().await.unwrap();
+    let token = opened.token.reveal();
+    let session = app.directory.session(token).await.unwrap().unwrap();
+    assert!(app.directory.counts(&session).await.unwrap());
+    app.directory.require_credential(&session.guards()).await.unwrap();
+    let mut stream = tokio::net::TcpStream::connect(bed.running.address).await.unwrap();
+    let head = format!(
+        "GET /v1/events HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncookie: {}={token}\r\n\r\n",
+        sessions::COOKIE
+    );
+    stream.write_all(head.as_bytes()).await.unwrap();
+    let mut heard = Vec::new();
+    while !String::from_utf8_lossy(&heard).contains("retry:") {
+        assert_ne!(stream.read_buf(&mut heard).await.unwrap(), 0, "it is open");
+    }
+    // It was opened beside the one that ends them all, which did not see its row.
+    account.end_sessions(None);
+    let mut txn = app.store.begin("");
+    stored::replace(&mut txn, &account, "email").await.unwrap();
+    txn.commit().await.unwrap();
+    assert!(!app.directory.counts(&session).await.unwrap());
+    app.directory.require_credential(&session.guards()).await.unwrap_err();
+    let ended = tokio::time::timeout(PATIENCE, stream.read_to_end(&mut heard));
+    ended.await.expect("its stream ends").unwrap();
     bed.end().await;
 }
