@@ -13,7 +13,7 @@ use charter_kernel::refusal::{Code, Refusal};
 use charter_kernel::role::Role;
 use charter_kernel::time::Instant;
 use charter_store::{Txn, audit_fact};
-use charter_tenancy::records::account::{Account, email_fault, normalize};
+use charter_tenancy::records::account::{Account, is_email, normalize};
 use charter_tenancy::records::link::{Link, Purpose};
 use charter_tenancy::records::mail::About;
 use charter_tenancy::records::member::Member;
@@ -101,7 +101,7 @@ pub fn mail_link(
     app.bounds
         .strangers
         .admit(&app.bounds.strangers.link(request.peer, &normalize(email)), request.began)?;
-    if email_fault(email).is_none() {
+    if is_email(email) {
         let about = about(email.to_owned());
         mail::notice(&app.adapters, about, request.now)?
             .into_iter()

@@ -121,9 +121,24 @@ fn is_the_only_spelling(local: &str, domain: &str) -> bool {
         && local.to_lowercase() == local.to_ascii_lowercase()
 }
 
-/// The fault of an e-mail address, if any. Deliberately coarse: only a mail proves that an address
-/// exists.
+/// The fault of an e-mail address that is given anew, if any. Deliberately coarse: only a mail
+/// proves that an address exists.
 pub fn email_fault(email: &str) -> Option<&'static str> {
+    let is_usual = |(local, domain)| is_the_only_spelling(local, domain);
+    let spelling = || match email.rsplit_once('@').is_some_and(is_usual) {
+        true => None,
+        false => Some("must be an e-mail address in its usual spelling, without quotes"),
+    };
+    form_fault(email).or_else(spelling)
+}
+
+/// Whether a text has the form of an e-mail address, in whatever spelling: earlier builds took each
+/// that has.
+pub fn is_email(email: &str) -> bool {
+    form_fault(email).is_none()
+}
+
+fn form_fault(email: &str) -> Option<&'static str> {
     let Some((local, domain)) = email.rsplit_once('@') else {
         return Some("must be an e-mail address");
     };
@@ -138,8 +153,6 @@ pub fn email_fault(email: &str) -> Option<&'static str> {
         Some("must have at most 254 characters")
     } else if !domain_fits || !local_fits {
         Some("must be an e-mail address")
-    } else if !is_the_only_spelling(local, domain) {
-        Some("must be an e-mail address in its usual spelling, without quotes")
     } else {
         None
     }

@@ -1,5 +1,5 @@
-//! People who asked for something by a session of their own: they are not mailed about it, and no
-//! link of theirs decides it.
+//! The people who are mailed, or not. Those who asked for something by a session of their own are
+//! not, and no link of theirs decides it.
 
 use charter_adapters::mail;
 use charter_adapters::mail::links;
@@ -13,9 +13,19 @@ use charter_tests::relay::Relay;
 use http::StatusCode;
 
 use super::*;
-use crate::routes::pages;
+use crate::routes::{addresses, pages};
 
 impl Bed {
+    /// A relay that the deployment mails by.
+    async fn bind_relay(&self) -> Relay {
+        let relay = Relay::start();
+        let input: BindingInput = serde_json::from_value(relay.binding()).unwrap();
+        let row = AuditRow { action: "operator.providers.put", ..AuditRow::default() };
+        let row = charter_store::audit_fact(&row).unwrap();
+        self.app().adapters.providers.set(mail::relay::BINDING, input, row.into()).await.unwrap();
+        relay
+    }
+
     /// An approval that the owner's own session has asked for; its id. People are told of it.
     async fn put_approval(&self) -> String {
         let id = uuid_v7(NOW, stored::random().unwrap());
@@ -116,12 +126,7 @@ impl Bed {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn who_asked_is_neither_asked_nor_heard_unless_nobody_else_could() {
     let bed = Bed::new().await;
-    let relay = Relay::start();
-    let input: BindingInput = serde_json::from_value(relay.binding()).unwrap();
-    let row =
-        charter_kernel::audit::AuditRow { action: "operator.providers.put", ..Default::default() };
-    let row = charter_store::audit_fact(&row).unwrap();
-    bed.app().adapters.providers.set(mail::relay::BINDING, input, row.into()).await.unwrap();
+    let relay = bed.bind_relay().await;
     let approver = bed.put_member(1, Role::Approver, NOW).await;
     bed.put_member(2, Role::Developer, NOW).await;
     let id = bed.put_approval().await;
@@ -139,5 +144,20 @@ async fn who_asked_is_neither_asked_nor_heard_unless_nobody_else_could() {
     let decided = bed.approval(&alone).await;
     assert_eq!((decided.status, decided.decisions[0].self_approved), (Status::Denied, true));
     assert_eq!(relay.mails().len(), 2, "the developer, and who asked, were told of nothing");
+    bed.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn an_address_that_an_earlier_build_took_is_mailed() {
+    let bed = Bed::new().await;
+    let relay = bed.bind_relay().await;
+    let email = "jo@xn--mnchen-3ya.example";
+    let account = Account { email: email.into(), ..bed.account(&bed.owner).await };
+    let mut txn = bed.app().store.begin("");
+    stored::replace(&mut txn, &account, "email").await.unwrap();
+    txn.commit().await.unwrap();
+    let asks = anonymous(json!({"email": email}));
+    called(bed.app(), &asks, crate::handler!(addresses::mail_proof)).await.unwrap();
+    tokio::task::block_in_place(|| relay.hears(email, 1));
     bed.end().await;
 }
