@@ -167,6 +167,15 @@ pub fn read_set<'de, D: Deserializer<'de>>(from: D) -> Result<Option<BTreeSet<St
     Ok(set.map(|set| set.into_iter().map(canonical).collect()))
 }
 
+/// Reads a list of texts, of which those that are ids are read as [`read_one`] does.
+///
+/// # Errors
+/// If it is neither a list of texts nor null.
+pub fn read_list<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Vec<String>>, D::Error> {
+    let list = Option::<Vec<String>>::deserialize(from)?;
+    Ok(list.map(|list| list.into_iter().map(canonical).collect()))
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;

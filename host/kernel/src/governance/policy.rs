@@ -12,7 +12,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::fault::Fault;
-use crate::id::{is_id, read_set};
+use crate::id::{canonical, is_id, read_list, read_set};
 use crate::time::{Instant, Zone};
 
 /// Rules of one organization. Closed on the wire: an unknown member is refused.
@@ -113,8 +113,8 @@ pub struct When {
     #[schemars(length(min = 1, max = NAMED_MAX), inner(length(min = 1, max = TEXT_CHARS_MAX)))]
     pub projects: Option<BTreeSet<String>>,
     /// The thing it is done to (a recipient, a merchant, a card) matches one of these, `*` standing
-    /// for any text.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// for any text. An id is one in either case.
+    #[serde(default, deserialize_with = "read_list", skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Vec<String>")]
     #[schemars(length(min = 1, max = NAMED_MAX), inner(length(min = 1, max = TEXT_CHARS_MAX)))]
     pub entities: Option<Vec<String>>,
@@ -453,10 +453,10 @@ impl When {
             && among(&self.users, ask.user)
             && among(&self.kits, ask.kit)
             && among(&self.projects, ask.project)
-            && self
-                .entities
-                .as_ref()
-                .is_none_or(|named| named.iter().any(|glob| text_matches(glob, ask.entity)))
+            && self.entities.as_ref().is_none_or(|named| {
+                let entity = canonical(ask.entity.to_owned());
+                named.iter().any(|glob| text_matches(glob, &entity))
+            })
             && self.hours.as_ref().is_none_or(|hours| hours.hold(ask.at, ask.zone))
     }
 

@@ -200,6 +200,29 @@ fn entities_are_matched_by_their_pieces() {
 }
 
 #[test]
+fn an_entity_that_is_an_id_is_one_in_either_case() {
+    let id = "01a2189e-29ab-77e4-afdc-a66d60009291";
+    let names = |entity: &str| -> When {
+        serde_json::from_value(json!({ "entities": [entity, "Shop-*"] })).unwrap()
+    };
+    for (named, asked, is) in [
+        (id.to_uppercase(), id.to_owned(), true),
+        (id.to_owned(), id.to_uppercase(), true),
+        (id.to_owned(), id.replace('1', "2"), false),
+        (id.to_owned(), "Shop-1".into(), true),
+        (id.to_owned(), "shop-1".into(), false),
+    ] {
+        let ask = Ask { entity: &asked, ..ask("shop.buy", Amount::None, &UTC) };
+        assert_eq!(names(&named).holds(&ask), is, "{named} {asked}");
+    }
+    assert_eq!(
+        names(id),
+        names(&id.to_uppercase()),
+        "a rule by the other spelling loosens nothing"
+    );
+}
+
+#[test]
 fn loosening_is_what_lets_more_happen() {
     let users = |many: usize| {
         (0..many).map(|n| format!("01a2189e-29ab-77e4-afdc-a66d6000929{n}")).collect::<Vec<_>>()
