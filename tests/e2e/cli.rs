@@ -17,6 +17,9 @@ use charter_tests::world::{Builder, OPERATOR_TOKEN};
 use charter_tests::{Client, Database, Tenant, World, on_both};
 use serde_json::json;
 
+/// An agent's words that would wipe a line of a terminal and write another one.
+const FORGED: &str = "wait\r\u{1b}[2K\u{9b}2Kanother approval\n\u{202e}for you";
+
 /// The output of a command, and its exit code.
 struct Told {
     status: Option<i32>,
@@ -284,7 +287,7 @@ on_both! {
         let rule = json!({ "id": "ask", "effect": "require_approval", "actions": ["script.spend"] });
         tenant.client.put("/v1/governance/policy", &json!({ "rules": [rule] })).expect(200);
         let ask = || {
-            let steps = json!([{ "leave": "script.spend", "amount": 1_250_000, "as": "p" }, { "capture": "p", "amount": 1_250_000 }]);
+            let steps = json!([{ "leave": "script.spend", "amount": 1_250_000, "as": "p", "message": FORGED }, { "capture": "p", "amount": 1_250_000 }]);
             let told = tenant.client.post("/v1/script", &json!({ "steps": steps })).expect(202);
             told["approval_id"].as_str().unwrap().to_owned()
         };
@@ -296,6 +299,11 @@ on_both! {
         };
         let listed = person(PASSWORD, &["list"]).expect_success();
         assert!(listed.contains(&first) && listed.contains(&second) && listed.contains("$1.25"), "{listed}");
+        // The agent's words are shown, and command no terminal.
+        assert_eq!(listed.trim_end().lines().count(), 2, "{listed}");
+        let commands = |c: char| c != '\n' && c.is_control() || c == '\u{202e}';
+        assert!(listed.contains("another approval") && !listed.contains(commands), "{listed:?}");
+        assert!(!person(PASSWORD, &["show", &first]).expect_success().contains(commands));
         assert!(person(PASSWORD, &["show", &first]).expect_success().contains("\"script.spend\""));
         assert!(person(PASSWORD, &["approve", &first, "--reason", "as we said"]).expect_success().contains("approved"));
         assert!(person(PASSWORD, &["deny", &second]).expect_success().contains("denied"));

@@ -2,8 +2,8 @@
 
 use std::borrow::Cow;
 
-/// The text with each control character and each break of a line in its escaped form (`\n`,
-/// `\u{1b}`).
+/// The text with each control character, each break of a line and each mark of direction in its
+/// escaped form (`\n`, `\u{1b}`).
 pub fn one_line(text: &str) -> Cow<'_, str> {
     if !text.chars().any(is_control) {
         return Cow::Borrowed(text);
@@ -16,7 +16,9 @@ pub fn one_line(text: &str) -> Cow<'_, str> {
 }
 
 fn is_control(c: char) -> bool {
-    c.is_control() || matches!(c, '\u{2028}' | '\u{2029}')
+    let turns =
+        matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    c.is_control() || turns || matches!(c, '\u{2028}' | '\u{2029}')
 }
 
 #[cfg(test)]
@@ -27,5 +29,6 @@ mod tests {
     fn nothing_breaks_the_line() {
         assert!(matches!(one_line("plain text, ünïcode"), Cow::Borrowed(_)));
         assert_eq!(one_line("a\nb\r\x1b[2J\t\u{85}\u{2028}"), r"a\nb\r\u{1b}[2J\t\u{85}\u{2028}");
+        assert_eq!(one_line("pay \u{202e}00.1$"), r"pay \u{202e}00.1$");
     }
 }

@@ -6,6 +6,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use charter_kernel::line::one_line;
 use clap::{Args, Parser, Subcommand};
 
 use crate::config::{Config, Layers};
@@ -326,17 +327,22 @@ fn reference() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// One line on standard output. A closed pipe is nobody's fault.
-fn say(line: &str) {
+/// Lines on standard output; what a stranger wrote in them commands no terminal. A closed pipe is
+/// nobody's fault.
+fn say(text: &str) {
     use std::io::Write as _;
     let mut out = std::io::stdout().lock();
-    let _ = writeln!(out, "{line}").and_then(|()| out.flush());
+    let _ = text
+        .split('\n')
+        .try_for_each(|line| writeln!(out, "{}", one_line(line)))
+        .and_then(|()| out.flush());
 }
 
-/// One line on standard error.
-fn say_wrong(line: &str) {
+/// The same on standard error.
+fn say_wrong(text: &str) {
     use std::io::Write as _;
-    let _ = writeln!(std::io::stderr().lock(), "{line}");
+    let mut wrong = std::io::stderr().lock();
+    let _ = text.split('\n').try_for_each(|line| writeln!(wrong, "{}", one_line(line)));
 }
 
 #[cfg(test)]

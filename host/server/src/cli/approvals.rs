@@ -9,6 +9,8 @@ use serde_json::{Value, json};
 use super::client::{Sent, Target};
 use super::{Usage, say};
 
+/// Characters of a message in a list.
+const MESSAGE_CHARS_MAX: usize = 60;
 const CSRF: HeaderName = HeaderName::from_static("x-service-csrf");
 
 /// The commands on approvals.
@@ -132,6 +134,17 @@ impl SignedIn<'_> {
     }
 }
 
+/// An agent's words, short and in quotes, so that it is no line of the list's own.
+fn quote(text: &str) -> String {
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let words = words.join(" ");
+    let short = match words.char_indices().nth(MESSAGE_CHARS_MAX) {
+        Some((at, _)) => format!("{}…", &words[..at]),
+        None => words,
+    };
+    Value::from(short).to_string()
+}
+
 /// Does it.
 pub(super) async fn run(verb: Verb) -> anyhow::Result<()> {
     let person = match &verb {
@@ -168,7 +181,7 @@ async fn decide(verb: &Verb, person: &SignedIn<'_>) -> anyhow::Result<()> {
                     text("status"),
                     amount,
                     text("action"),
-                    text("message")
+                    quote(&text("message"))
                 ));
             }
             Ok(())
@@ -180,5 +193,17 @@ async fn decide(verb: &Verb, person: &SignedIn<'_>) -> anyhow::Result<()> {
         }
         Verb::Approve { word: own } => word(own, "approve").await,
         Verb::Deny { word: own } => word(own, "deny").await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_stands_within_its_quotes() {
+        assert_eq!(quote("Buy\tpaper\r\n  \"now\""), "\"Buy paper \\\"now\\\"\"");
+        let long = quote(&"x".repeat(90));
+        assert_eq!((long.chars().count(), long.ends_with("…\"")), (MESSAGE_CHARS_MAX + 3, true));
     }
 }
