@@ -2,7 +2,8 @@
 //! and works. `tests/upgrade` holds the rows as that build wrote them, without its components, and
 //! the key that they are sealed with; what would have run out meanwhile lasts. A whole data folder,
 //! with components, is started in place by [`in_place`](crate::in_place). One row is written as that
-//! build would have, which nobody had asked it for: a grant whose maker spelled the user in capitals.
+//! build would have, which nobody had asked it for: a grant whose maker spelled the user in capitals;
+//! and one audit row is the user's in that spelling, as the grant's own would be.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
@@ -147,7 +148,14 @@ on_both! {
         let rule = json!({ "rules": [{ "id": "ask", "effect": "require_approval", "actions": ["cards.authorize"] }] });
         earlier.admin.put("/v1/governance/policy", &rule).expect(200);
         assert_eq!(simulated(), "allow");
+        let details = || {
+            let logs = earlier.admin.get("/v1/logs?action=webhooks.create&limit=100").expect(200)["logs"].clone();
+            let of_agent = |row: &&Value| row["on_behalf_of"] == agent;
+            logs.as_array().unwrap().iter().find(of_agent).unwrap()["details"].clone()
+        };
+        assert_ne!(details(), Value::Null);
         earlier.admin.delete(&format!("/v1/users/{agent}")).expect(200);
+        until("what the log has of the user's own goes", || details() == Value::Null);
         until("it goes with the user", || earlier.admin.get("/v1/governance/grants").expect(200)["grants"] == json!([]));
     }
 

@@ -133,7 +133,12 @@ async fn fill(
     told: Option<&Fact>,
 ) -> Result<(), BackupError> {
     let mut connection = crate::migrate::begin(database).await?;
-    crate::migrate::bring_to(&mut connection, database.dialect, schema).await?;
+    if crate::migrate::bring_to(&mut connection, database.dialect, schema).await? > schema {
+        return Err(BackupError::Refused(format!(
+            "the target has a newer schema than the backup, {schema}, whose rows come up to date with it: restore into a database \
+             that no version has started on"
+        )));
+    }
     for table in TABLES {
         let sql = database
             .dialect

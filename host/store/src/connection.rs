@@ -22,6 +22,8 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The end of the name under which a restore fills an embedded database.
 const RESTORING: &str = ".restoring";
+/// The end of the name of a file with its first page only.
+const NEW: &str = ".new";
 
 /// The ends of the names of a database file, and of what SQLite puts beside it.
 const FILES: [&str; 4] = ["", "-journal", "-wal", "-shm"];
@@ -133,7 +135,8 @@ impl Database {
             Err(error) if error.kind() == ErrorKind::NotFound => {
                 self.has_no_log()?;
                 let half = beside(file, RESTORING);
-                if half.exists() {
+                let begun = beside(&half, NEW);
+                if let Some(half) = [half, begun].iter().find(|left| left.exists()) {
                     return Err(OpenError::Configuration(format!(
                         "{} is what a restore that was cut short has left: restore the backup \
                          again, or remove the file, and those beside it, to begin a new deployment",
@@ -149,7 +152,7 @@ impl Database {
     /// Makes the file with SQLite's first page in it, under another name first: a start that is
     /// killed in between leaves no empty file in the database's place. The process holds the folder.
     fn make_first(&self, file: &Path) -> Result<(), OpenError> {
-        let new = beside(file, ".new");
+        let new = beside(file, NEW);
         let fault = |source| OpenError::File { path: new.display().to_string(), source };
         // A start that was killed here may have left one.
         remove(&new).map_err(fault)?;

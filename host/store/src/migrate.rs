@@ -93,12 +93,12 @@ pub(crate) async fn begin(database: &Database) -> Result<Connection, OpenError> 
 }
 
 /// Brings the schema to this number within the transaction: what else that writes is there with the
-/// schema, or neither is.
+/// schema, or neither is. Answers the number that it has then, which may be a later one.
 pub(crate) async fn bring_to(
     connection: &mut Connection,
     dialect: Dialect,
     schema: i64,
-) -> Result<(), OpenError> {
+) -> Result<i64, OpenError> {
     let table = "CREATE TABLE IF NOT EXISTS migrations (number BIGINT PRIMARY KEY, name TEXT NOT NULL, digest TEXT NOT NULL)";
     run(connection, table).await?;
     let applied = query("SELECT number, digest FROM migrations ORDER BY number");
@@ -124,7 +124,8 @@ pub(crate) async fn bring_to(
         let record = record.bind(*number).bind(*name).bind(digest_of(text));
         record.execute(&mut *connection).await.map_err(OpenError::Database)?;
     }
-    Ok(())
+    let before = i64::try_from(applied.len()).unwrap_or(i64::MAX);
+    Ok(before.max(schema))
 }
 
 fn newer(number: i64) -> OpenError {

@@ -10,6 +10,8 @@ use charter_store::{
     BackupError, OpenError, Query, RotateError, Rotation, SealError, Store, StoreConfig,
 };
 
+use sha2::{Digest as _, Sha256};
+
 use crate::bed::{Bed, ORG, config, draft, folder, indexed, key, on_both, reach, space, unit};
 
 on_both!(
@@ -394,6 +396,14 @@ async fn a_torn_backup_and_a_full_target_are_refused(bed: Bed) {
         let refused = why(Store::restore(target.clone(), &file, None).await);
         assert!(refused.contains(says), "{refused}");
     }
+    // Rows of an earlier schema come up to date with it, and not beside a later one.
+    Store::open(target.clone()).await.unwrap().close().await;
+    let header = "{\"header\":{\"format\":1,\"schema\":5}}\n";
+    let digest: String = Sha256::digest(header).iter().map(|byte| format!("{byte:02x}")).collect();
+    let trailer = format!("{{\"trailer\":{{\"rows\":0,\"sha256\":\"{digest}\"}}}}\n");
+    std::fs::write(&file, header.to_owned() + &trailer).unwrap();
+    let refused = why(Store::restore(target, &file, None).await);
+    assert!(refused.contains("no version has started on"), "{refused}");
 }
 
 async fn a_newer_schema_is_refused_in_plain_words(bed: Bed) {
@@ -566,6 +576,11 @@ async fn a_restore_that_was_killed_is_begun_again_and_no_host_starts_on_what_it_
         other => panic!("a look tells of another fault than a start: {other:?}"),
     }
     assert!(!file("charter.db").exists(), "a new deployment began in its place");
+    std::fs::remove_file(file("charter.db.restoring")).unwrap();
+    match Store::open(target.clone()).await {
+        Err(OpenError::Configuration(why)) => assert!(why.contains("restoring.new"), "{why}"),
+        other => panic!("it had just begun: {other:?}"),
+    }
     Store::restore(target.clone(), &from, None).await.unwrap();
     assert!(!file("charter.db.restoring").exists());
     assert!(left.iter().all(|name| !file(name).exists()), "what was left is gone");
