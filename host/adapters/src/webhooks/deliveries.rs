@@ -3,8 +3,8 @@
 //! Endpoints are served side by side, each by itself. Those that fail or are slow have places of
 //! their own, and of all places an organization has a share: its endpoints wait for its own alone.
 //! A few of its endpoints wait at a time: each look passes on behind the others, so that it sees
-//! whatever is due of everybody, and the next look begins at the first that it passed over. The writer
-//! of deliveries names their endpoints, which wait for no look.
+//! whatever is due of everybody, and the next look begins at the first that it passed over. The
+//! writer of deliveries names their endpoints, which wait for no look.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};

@@ -17,7 +17,8 @@ use crate::app::App;
 pub(super) const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Groups that are looked at in one look; the next one goes on behind them.
 const GROUPS_MAX: u32 = 10_000;
-/// A look at many groups takes its time: so many times as long, the next one waits.
+/// A look at many groups takes its time: so many times as long, and [`LOOK_EVERY`] at most, the next
+/// one waits.
 const REST: u32 = 4;
 /// The shortest wait for what falls due.
 const WAIT_MIN: Duration = Duration::from_millis(5);
@@ -77,8 +78,8 @@ impl Fair {
         tokio::time::sleep_until(self.rested_at).await;
         let began = Instant::now();
         let found = app.store.groups_due(&self.space, &self.after, GROUPS_MAX).await;
-        self.rested_at = Instant::now() + REST * began.elapsed();
         let GroupsDue { due: mut groups, next, last } = found?;
+        self.rested_at = Instant::now() + (REST * began.elapsed()).min(LOOK_EVERY);
         groups.sort_by_key(|group| group.due);
         let next = next.into_iter().chain(self.next.take()).min();
         let wait = if last.is_some() { Duration::ZERO } else { wait_for(app, next) };
