@@ -434,6 +434,31 @@ on_both! {
         world.books_agree();
     }
 
+    fn what_comes_back_while_the_issuer_cancels_a_card_of_a_deleted_profile_is_credit(world: world()) {
+        let double = issuer(world);
+        let card = Carded::new(world, &double, &json!({}), 1_000);
+        assert!(card.ask(world, "iauth_1", 400));
+        card.tell_move(world, "ipi_1", Some("iauth_1"), -400);
+        until("it is paid", || card.balance() == 600 && card.read()["held_cents"] != 400);
+        let posted = |name: &str| {
+            let listed = card.tenant.client.get("/v1/ledger/accounts?limit=100").expect(200);
+            let named = listed["accounts"].as_array().unwrap().iter().find(|account| account["name"] == name).cloned();
+            named.unwrap_or_else(|| panic!("{listed}"))["posted_micro_usd"].as_i64().unwrap() / 10_000
+        };
+        let path = format!("/v1/issuing/cards/{}", card.reference);
+        double.keeps_back(&path);
+        let before = double.requests(&path).len();
+        card.tenant.client.delete(&format!("/v1/users/{}", card.user)).expect(200);
+        until("the issuer is asked", || double.requests(&path).len() > before);
+        assert_eq!(posted("credit"), 10_000 - 400, "the rest has returned");
+        // It is heard while the issuer cancels the card, and comes to the card, or behind that.
+        card.tell_move(world, "ipi_2", None, 150);
+        assert!(!card.ask(world, "iauth_2", 1), "nothing new is admitted");
+        double.releases();
+        until("it is credit", || posted("credit") == 10_000 - 400 + 150);
+        world.books_agree();
+    }
+
     fn what_an_issuer_has_said_yes_to_outlives_the_profile_and_more_than_that_freezes(world: world()) {
         let double = issuer(world);
         let card = Carded::new(world, &double, &json!({}), 1_000);

@@ -419,6 +419,8 @@ pub(crate) fn close_all() -> Result<()> {
     each_card(|card| return_rest(&card.id).map(drop))?;
     // The money is where it belongs, whatever becomes of what is asked of others.
     each_card(issuer::end)?;
+    // And what came back to a card while its issuer was asked.
+    each_card(|card| return_rest(&card.id).map(drop))?;
     failed.map_or(Ok(()), Err)
 }
 

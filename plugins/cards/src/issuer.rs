@@ -355,7 +355,8 @@ fn tell(card: &Doc<Card>, status: Status, key: &str) -> Result<(), Refused> {
 }
 
 /// The profile of a card is gone: its issuer cancels it, unless it has done so already. The end may
-/// be told again, so it is kept that the issuer knows.
+/// be told again, so it is kept that the issuer knows. One that will not is left to the operator; the
+/// card pays nothing any more, and what comes back to it is the organization's.
 pub(crate) fn end(card: &Doc<Card>) -> Result<()> {
     let is_known = card.body.issued.as_ref().is_some_and(|issued| issued.reference.is_some());
     if !is_known || card.body.status == Status::Canceled {
@@ -365,14 +366,11 @@ pub(crate) fn end(card: &Doc<Card>) -> Result<()> {
         Err(Refused::Final(failure)) => {
             let fields = [("card", card.id.as_str()), ("told", failure.message())];
             log::error("the issuer does not cancel the card of a deleted profile", &fields);
-            Ok(())
         }
-        told => {
-            told?;
-            let canceled = Card { status: Status::Canceled, ..card.body.clone() };
-            CARDS.replace(card.at(), canceled).map(drop)
-        }
+        told => told?,
     }
+    let canceled = Card { status: Status::Canceled, ..card.body.clone() };
+    CARDS.replace(card.at(), canceled).map(drop)
 }
 
 /// The number of a card of a network.
