@@ -6,9 +6,11 @@ use charter_adapters::mail::links;
 use charter_adapters::providers::BindingInput;
 use charter_kernel::governance::hold::Subject;
 use charter_kernel::id::uuid_v7;
+use charter_kernel::unit::Reach;
+use charter_store::Query;
 use charter_tenancy::records::approval::{Approval, Status};
 use charter_tenancy::records::link::Purpose;
-use charter_tenancy::records::mail::About;
+use charter_tenancy::records::mail::{About, Mail, Notice};
 use charter_tests::relay::Relay;
 use http::StatusCode;
 
@@ -159,5 +161,18 @@ async fn an_address_that_an_earlier_build_took_is_mailed() {
     let asks = anonymous(json!({"email": email}));
     called(bed.app(), &asks, crate::handler!(addresses::mail_proof)).await.unwrap();
     tokio::task::block_in_place(|| relay.hears(email, 1));
+    // Of a mailbox that no account has, one spelling is mailed: the one that an account could have.
+    for email in ["\"an\"@example.com", "an@\u{ff45}xample.com", "an@example.com"] {
+        let asks = anonymous(json!({"email": email}));
+        called(bed.app(), &asks, crate::handler!(addresses::mail_proof)).await.unwrap();
+    }
+    tokio::task::block_in_place(|| relay.hears("an@example.com", 1));
+    for space in [Notice::space(), Mail::space()] {
+        let left = Query::all(&Reach::deployment(), &space);
+        while !bed.app().store.find(&left).await.unwrap().items.is_empty() {
+            tokio::task::yield_now().await;
+        }
+    }
+    assert_eq!(relay.mails().len(), 2);
     bed.end().await;
 }

@@ -11,7 +11,7 @@ use charter_kernel::time::Instant;
 use charter_kernel::unit::{Guard, Reach, Taken, Unit, Write};
 use charter_store::{CommitError, TransactError, Txn};
 use charter_tenancy::records::Record as _;
-use charter_tenancy::records::account::Account;
+use charter_tenancy::records::account::{Account, email_fault};
 use charter_tenancy::records::approval::Approval;
 use charter_tenancy::records::link::{Link, Mailed, Purpose};
 use charter_tenancy::records::mail::{About, Cause, Notice};
@@ -248,12 +248,13 @@ impl Leads {
         letter: letter::reset,
     };
 
-    /// Whether such a link goes to the address of this account, or to that of none. An address that
-    /// was proved is not proved again.
-    fn concerns(&self, account: Option<&Account>) -> bool {
-        match self.purpose {
-            Purpose::Proof => account.is_none_or(|account| !account.is_verified()),
-            _ => account.is_some(),
+    /// Whether such a link goes to the address of this account, or to this one that none has, in the
+    /// spelling that one could get it in. An address that was proved is not proved again.
+    fn concerns(&self, account: Option<&Account>, email: &str) -> bool {
+        match (&self.purpose, account) {
+            (Purpose::Proof, Some(account)) => !account.is_verified(),
+            (Purpose::Proof, None) => email_fault(email).is_none(),
+            (_, account) => account.is_some(),
         }
     }
 }
@@ -271,7 +272,7 @@ async fn mail_link(
     let expires_at = asked_at.plus_ms(leads.lifetime_ms);
     let account = stored::holder::<Account>(txn, &Account::claim(email)).await?;
     let account = account.map(|found| found.record);
-    if !leads.concerns(account.as_ref()) || now >= expires_at {
+    if !leads.concerns(account.as_ref(), email) || now >= expires_at {
         return Ok(());
     }
     let email = account.as_ref().map_or(email, |account| account.email.as_str());
