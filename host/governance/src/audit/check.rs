@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::BufRead;
 
 use charter_kernel::hex::sha256;
+use charter_kernel::id::canonical;
 use charter_kernel::merkle::{self, Frontier, Hash};
 use charter_kernel::note::{Checkpoint, Verifier};
 use ed25519_dalek::{Signature, VerifyingKey};
@@ -210,7 +211,8 @@ impl Check {
             Some(private) => self.note_removal(&row.leaf, private),
             None => {
                 self.report.erased += 1;
-                match member(&row.leaf, "on_behalf_of") {
+                // An earlier build's row may name its user in capitals.
+                match member(&row.leaf, "on_behalf_of").map(canonical) {
                     Some(user) => drop(self.halved.entry(user).or_insert(seq)),
                     None => self.fault(format!(
                         "the private half of row {seq} was left out: only rows of users are ever erased"
@@ -229,7 +231,7 @@ impl Check {
         if let Some((_, user)) = removal.filter(|_| is("decision", "allowed")) {
             let private: Option<Value> = serde_json::from_str(private).ok();
             let user = private.as_ref().and_then(|private| private.pointer(user)?.as_str());
-            self.removed.extend(user.map(str::to_owned));
+            self.removed.extend(user.map(|user| canonical(user.to_owned())));
         }
     }
 
