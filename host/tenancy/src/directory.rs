@@ -645,14 +645,6 @@ impl Directory {
         Ok(version.map(|version| (session, version)))
     }
 
-    /// Whether a session counts still: its row is there, and its account has not ended it.
-    ///
-    /// # Errors
-    /// When the store cannot be asked.
-    pub async fn counts(&self, session: &SessionRecord) -> Result<bool, Unreadable> {
-        Ok(self.find_session(&session.digest).await?.is_some())
-    }
-
     /// The membership that an account has in an organization now, where it is a member, and what
     /// requires that it keeps it.
     pub(crate) async fn membership(
@@ -718,6 +710,10 @@ impl Directory {
                         |row: Row| row.index.iter().any(|(at, is)| at == field && is == value);
                     (self.row(key).await?.is_some_and(has), revoked())
                 }
+                // Other things of an account change beside its sessions.
+                Guard::Unchanged { key, .. } if key.space == Account::space() => {
+                    (self.keeps_session(guards).await?, revoked())
+                }
                 Guard::Unchanged { key, version } => {
                     let row = self.row(key).await?;
                     (row.is_some_and(|row| row.version == *version), Refusal::overloaded(1))
@@ -734,6 +730,20 @@ impl Directory {
             }
         }
         Ok(())
+    }
+
+    /// Whether the account of the session that these are the guards of has not ended it.
+    async fn keeps_session(&self, guards: &[Guard]) -> Result<bool, Unreadable> {
+        let of_session = |guard: &&Guard| matches!(guard, Guard::Entry { key, .. } if key.space == Session::space());
+        let Some(Guard::Entry { key, .. }) = guards.iter().find(of_session) else {
+            return Ok(false);
+        };
+        Ok(self.find_session(&key.id).await?.is_some())
+    }
+
+    /// Whether a moment has come.
+    pub(crate) fn is_past(&self, at: Instant) -> bool {
+        at <= self.inner.clock.now()
     }
 
     async fn row(&self, key: &Key) -> Result<Option<Row>, Unreadable> {

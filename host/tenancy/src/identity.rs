@@ -6,8 +6,11 @@ use std::sync::Arc;
 use charter_kernel::id::OrganizationId;
 use charter_kernel::role::Role;
 use charter_kernel::scope::Principal;
+use charter_kernel::unit::Guard;
 
-use crate::directory::{KeyRecord, SessionRecord};
+use crate::directory::{Directory, KeyRecord, SessionRecord};
+use crate::records::Record as _;
+use crate::records::account::Account;
 
 /// The sender of a request.
 #[derive(Clone, Debug)]
@@ -43,6 +46,21 @@ impl Identity {
             Self::Session(session) => Some(session.membership.role),
             Self::Anonymous | Self::Operator { .. } => None,
         }
+    }
+
+    /// Whether what it has begun may go on, a stream or an export: it has not run out, nobody has
+    /// ended it, and its `guards` hold; but the versions of rows that it was decided by decide nothing
+    /// more. No, where the store cannot be asked.
+    pub async fn lets_go_on(&self, directory: &Directory, guards: &[Guard]) -> bool {
+        let ends = match self {
+            Self::Key(key) => key.expires_at,
+            Self::Session(session) => Some(session.expires_at),
+            Self::Operator { .. } | Self::Anonymous => None,
+        };
+        let decides = |guard: &&Guard| matches!(guard, Guard::Unchanged { key, .. } if key.space != Account::space());
+        let lasting: Vec<Guard> = guards.iter().filter(|guard| !decides(guard)).cloned().collect();
+        !ends.is_some_and(|end| directory.is_past(end))
+            && directory.require_credential(&lasting).await.is_ok()
     }
 
     /// The kind and id of who acts, as records keep it.

@@ -12,7 +12,6 @@ use std::time::Duration;
 use bytes::Bytes;
 use charter_kernel::refusal::Refusal;
 use charter_kernel::scope::Scope;
-use charter_kernel::time::Instant;
 use charter_kernel::unit::{FactKind, Guard};
 use charter_registry::served::{Served, ServedOperation};
 use charter_store::{Changed, LogEntry, Store};
@@ -68,11 +67,6 @@ pub fn stream(
     })?;
     let (sender, pieces) = mpsc::channel(PIECES_MAX);
     let guards = caller.credential();
-    let ends = match caller.identity() {
-        Identity::Key(key) => key.expires_at,
-        Identity::Session(session) => Some(session.expires_at),
-        Identity::Operator { .. } | Identity::Anonymous => None,
-    };
     let operation =
         operation.map(|(served, it)| (served.name().to_owned(), it.contract.id.clone()));
     let following = Following {
@@ -80,7 +74,6 @@ pub fn stream(
         store: app.store.reading_for(caller.organization()),
         identity: caller.identity().clone(),
         guards,
-        ends,
         scope: caller.place().map(|place| place.scope().clone()),
         operation,
         source,
@@ -104,8 +97,6 @@ struct Following {
     identity: Identity,
     /// The guards of the credential that must go on to hold.
     guards: Vec<Guard>,
-    /// When the credential ends by itself.
-    ends: Option<Instant>,
     /// The scope of the caller. A deleted user's log has no more to say; revoked ones are still
     /// read.
     scope: Option<Scope>,
@@ -278,22 +269,8 @@ impl Following {
     /// cannot be asked ends the stream.
     async fn still_holds(&mut self) -> bool {
         self.checked = Ticks::now();
-        if self.ends.is_some_and(|end| end <= self.app.clock.now()) || !self.is_admitted().await {
-            return false;
-        }
-        if let Identity::Session(session) = &self.identity
-            && !self.app.directory.counts(session).await.unwrap_or(false)
-        {
-            return false;
-        }
-        for guard in &self.guards {
-            let Guard::Entry { key, field, value } = guard else { continue };
-            let Ok(Some(row)) = self.app.store.get(key).await else { return false };
-            if !row.index.iter().any(|(at, is)| at == field && is == value) {
-                return false;
-            }
-        }
-        true
+        self.identity.lets_go_on(&self.app.directory, &self.guards).await
+            && self.is_admitted().await
     }
 
     /// Whether its place is still there, and the kit that applies by now gives the operation.
@@ -347,7 +324,7 @@ mod tests {
     fn an_entry_is_one_frame_whatever_it_holds() {
         let entry = |sequence, name: &str, payload: &str| LogEntry {
             sequence,
-            at: Instant(1),
+            at: charter_kernel::time::Instant(1),
             name: name.into(),
             payload: payload.into(),
         };

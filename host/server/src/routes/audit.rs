@@ -9,7 +9,7 @@ use charter_kernel::authority::Class;
 use charter_kernel::merkle;
 use charter_kernel::refusal::{Code, Refusal};
 use charter_kernel::time::Instant;
-use charter_kernel::unit::{FactKind, Guard};
+use charter_kernel::unit::FactKind;
 use charter_store::Txn;
 use charter_tenancy::identity::Identity;
 use charter_tenancy::stored::reading;
@@ -243,17 +243,17 @@ fn ask_anew(
     app: &App,
     identity: &Identity,
 ) -> impl Fn() -> BoxFuture<'static, bool> + Send + Sync + use<> {
-    let (mut guards, end) = match identity {
-        Identity::Key(key) => (key.guards(), key.expires_at),
-        Identity::Session(session) => (session.guards(), Some(session.expires_at)),
-        _ => (Vec::new(), None),
+    let guards = match identity {
+        Identity::Key(key) => key.guards(),
+        Identity::Session(session) => session.guards(),
+        Identity::Operator { .. } | Identity::Anonymous => Vec::new(),
     };
-    // Nothing is decided by the membership's version: its role is a guard of its own.
-    guards.retain(|guard| !matches!(guard, Guard::Unchanged { .. }));
-    let (directory, clock, guards) = (app.directory.clone(), app.clock.clone(), Arc::new(guards));
+    let asked = Arc::new((app.directory.clone(), identity.clone(), guards));
     move || -> BoxFuture<'static, bool> {
-        let (directory, guards) = (directory.clone(), guards.clone());
-        let is_over = end.is_some_and(|end| end <= clock.now());
-        Box::pin(async move { !is_over && directory.require_credential(&guards).await.is_ok() })
+        let asked = asked.clone();
+        Box::pin(async move {
+            let (directory, identity, guards) = &*asked;
+            identity.lets_go_on(directory, guards).await
+        })
     }
 }

@@ -90,8 +90,9 @@ pub async fn change_password(
         .ok_or_else(|| {
             Refusal::forbidden("password_wrong", "The password is wrong.").param("password")
         })?;
+    let hash = hash(app, request, body.new_password.0).await?;
     let ended = sessions::end_all(txn, &mut account, Some(&session.id), request.now).await?;
-    set(app, request, txn, &mut account, body.new_password.0).await?;
+    set(txn, &mut account, hash).await?;
     Ok(Answer::of(&EndedSessions { sessions_ended: ended })
         .about("account", account.id.to_string())
         .noting(json!({"sessions_ended": ended})))
@@ -103,17 +104,15 @@ fn check_new(field: &str, password: &str, email: &str) -> Result<(), Refusal> {
     refuse_faults(faults)
 }
 
-/// Writes the account with its new password; what was mailed before leads nowhere any more.
-async fn set(
-    app: &App,
-    request: &HostRequest,
-    txn: &mut Txn,
-    account: &mut Account,
-    password: String,
-) -> Result<(), Refusal> {
+/// The hash of a new password: it takes its time, so that sessions are looked for behind it.
+async fn hash(app: &App, request: &HostRequest, password: String) -> Result<String, Refusal> {
     let client = strangers::client(request.peer);
-    account.password_hash =
-        app.directory.passwords().hash(&client, password).await.map_err(auth::busy)?;
+    app.directory.passwords().hash(&client, password).await.map_err(auth::busy)
+}
+
+/// Writes the account with its new password; what was mailed before leads nowhere any more.
+async fn set(txn: &mut Txn, account: &mut Account, hash: String) -> Result<(), Refusal> {
+    account.password_hash = hash;
     account.password_version += 1;
     links::end_of(txn, &account.id).await?;
     stored::replace(txn, account, "email").await.map(drop)
@@ -183,8 +182,9 @@ pub async fn reset(
     check_new("password", &password, &account.email)?;
     stored::remove(txn, &link).await?;
     addresses::verify(txn, &mut account, request.now).await?;
+    let hash = hash(app, request, password).await?;
     let ended = sessions::end_all(txn, &mut account, None, request.now).await?;
-    set(app, request, txn, &mut account, password).await?;
+    set(txn, &mut account, hash).await?;
     addresses::audit_for(txn, request, "auth.reset", &account)?;
     Ok((account, ended))
 }

@@ -108,8 +108,9 @@ async fn a_session_whose_row_nobody_found_ends_with_the_others_and_so_does_its_s
     txn.commit().await.unwrap();
     let token = opened.token.reveal();
     let session = app.directory.session(token).await.unwrap().unwrap();
-    assert!(app.directory.counts(&session).await.unwrap());
-    app.directory.require_credential(&session.guards()).await.unwrap();
+    let (identity, guards) = (Identity::Session(session.clone()), session.guards());
+    assert!(identity.lets_go_on(&app.directory, &guards).await);
+    app.directory.require_credential(&guards).await.unwrap();
     let mut stream = tokio::net::TcpStream::connect(bed.running.address).await.unwrap();
     let head = format!(
         "GET /v1/events HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncookie: {}={token}\r\n\r\n",
@@ -120,13 +121,22 @@ async fn a_session_whose_row_nobody_found_ends_with_the_others_and_so_does_its_s
     while !String::from_utf8_lossy(&heard).contains("retry:") {
         assert_ne!(stream.read_buf(&mut heard).await.unwrap(), 0, "it is open");
     }
+    let put = async |account: &Account| {
+        let mut txn = app.store.begin("");
+        stored::replace(&mut txn, account, "email").await.unwrap();
+        txn.commit().await.unwrap();
+    };
+    // The account changes beside it, and keeps it.
+    account.end_sessions(Some(&session.id));
+    put(&account).await;
+    assert!(identity.lets_go_on(&app.directory, &guards).await);
+    app.directory.require_credential(&guards).await.unwrap();
     // It was opened beside the one that ends them all, which did not see its row.
     account.end_sessions(None);
-    let mut txn = app.store.begin("");
-    stored::replace(&mut txn, &account, "email").await.unwrap();
-    txn.commit().await.unwrap();
-    assert!(!app.directory.counts(&session).await.unwrap());
-    app.directory.require_credential(&session.guards()).await.unwrap_err();
+    put(&account).await;
+    assert!(!identity.lets_go_on(&app.directory, &guards).await);
+    let refused = app.directory.require_credential(&guards).await.unwrap_err();
+    assert_eq!(refused.code, Code::Unauthorized);
     let ended = tokio::time::timeout(PATIENCE, stream.read_to_end(&mut heard));
     ended.await.expect("its stream ends").unwrap();
     bed.end().await;
