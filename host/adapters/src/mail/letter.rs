@@ -49,7 +49,7 @@ pub struct Question<'a> {
 /// One line of what somebody else wrote.
 pub fn line(text: &str) -> String {
     // Marks of direction turn around what follows them: they go, and controls become spaces.
-    let turns = |c: char| matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}');
+    let turns = |c: char| matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}');
     let breaks =
         |c: char| c.is_control() || c.is_whitespace() || matches!(c, '\u{2028}' | '\u{2029}');
     let plain: String =
