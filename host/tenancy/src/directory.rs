@@ -732,6 +732,23 @@ impl Directory {
         Ok(())
     }
 
+    /// The guards of a credential that was proven before, by the account's row as it is now: what they
+    /// require of that is still to be asked, by [`Directory::require_credential`].
+    ///
+    /// # Errors
+    /// When the store cannot be asked.
+    pub async fn renew(&self, mut guards: Vec<Guard>) -> Result<Vec<Guard>, Unreadable> {
+        for guard in &mut guards {
+            if let Guard::Unchanged { key, version } = guard
+                && key.space == Account::space()
+                && let Some(row) = self.row(key).await?
+            {
+                *version = row.version;
+            }
+        }
+        Ok(guards)
+    }
+
     /// Whether the account of the session that these are the guards of has not ended it.
     async fn keeps_session(&self, guards: &[Guard]) -> Result<bool, Unreadable> {
         let of_session = |guard: &&Guard| matches!(guard, Guard::Entry { key, .. } if key.space == Session::space());

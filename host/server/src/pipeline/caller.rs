@@ -51,7 +51,7 @@ impl Caller {
         credential: &[Guard],
     ) -> Result<Self, Refusal> {
         let place = app.directory.place_again(scope).await?;
-        let again = credential.to_vec();
+        let again = app.directory.renew(credential.to_vec()).await?;
         Ok(Self { identity: Identity::Anonymous, place: Some(place), again })
     }
 
