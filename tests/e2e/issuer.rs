@@ -439,7 +439,7 @@ on_both! {
         let card = Carded::new(world, &double, &json!({}), 1_000);
         assert!(card.ask(world, "iauth_1", 400));
         card.tell_move(world, "ipi_1", Some("iauth_1"), -400);
-        until("it is paid", || card.balance() == 600 && card.read()["held_cents"] != 400);
+        until("it is paid", || card.balance() == 600 && card.authorizations().iter().all(|(_, status)| status == "captured"));
         let posted = |name: &str| {
             let listed = card.tenant.client.get("/v1/ledger/accounts?limit=100").expect(200);
             let named = listed["accounts"].as_array().unwrap().iter().find(|account| account["name"] == name).cloned();
