@@ -410,6 +410,27 @@ on_both! {
         world.books_agree();
     }
 
+    fn a_nested_call_goes_on_beside_a_new_password_where_its_session_does(world: reaching()) {
+        world.install("script", &Artefacts::get().fixture("script"));
+        let peer = Peer::listen(world);
+        let tenant = world.register();
+        let [own, other] = [(); 2].map(|()| browser(world, &tenant.email, PASSWORD).0);
+        let asking = |client: &Client, path: &str| {
+            let steps = json!([{ "fetch": "GET", "path": path }, { "call": "script.notes" }]);
+            client.post("/v1/script/peek", &json!({ "steps": steps }))
+        };
+        std::thread::scope(|scope| {
+            let kept = scope.spawn(|| asking(&own, "/own"));
+            let ended = scope.spawn(|| asking(&other, "/other"));
+            until("both ask the peer", || peer.has_heard("/own", "") && peer.has_heard("/other", ""));
+            let change = json!({ "password": PASSWORD, "new_password": "an entirely different password" });
+            own.put("/v1/auth/password", &change).expect(200);
+            peer.hold(false);
+            assert_eq!(sights(&kept.join().unwrap())[1]["status"], 200);
+            ended.join().unwrap().expect_error(401, "unauthorized");
+        });
+    }
+
     fn who_only_reads_has_nothing_regulated_done_later(world: Builder::new().bare()) {
         world.install("script", &Artefacts::get().fixture("script"));
         let tenant = world.register();

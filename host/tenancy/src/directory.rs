@@ -23,7 +23,7 @@ use charter_kernel::unit::{Guard, Key, Reach, Row};
 use charter_store::{Epoch, Order, Query, Store};
 use tokio::sync::watch;
 
-use crate::records::account::Account;
+use crate::records::account::{Account, is_of_account};
 use crate::records::former::FormerMember;
 use crate::records::key::ApiKey;
 use crate::records::kit::StoredKit;
@@ -710,10 +710,7 @@ impl Directory {
                         |row: Row| row.index.iter().any(|(at, is)| at == field && is == value);
                     (self.row(key).await?.is_some_and(has), revoked())
                 }
-                // Other things of an account change beside its sessions.
-                Guard::Unchanged { key, .. } if key.space == Account::space() => {
-                    (self.keeps_session(guards).await?, revoked())
-                }
+                guard if is_of_account(guard) => (self.keeps_session(guards).await?, revoked()),
                 Guard::Unchanged { key, version } => {
                     let row = self.row(key).await?;
                     (row.is_some_and(|row| row.version == *version), Refusal::overloaded(1))
@@ -739,8 +736,8 @@ impl Directory {
     /// When the store cannot be asked.
     pub async fn renew(&self, mut guards: Vec<Guard>) -> Result<Vec<Guard>, Unreadable> {
         for guard in &mut guards {
-            if let Guard::Unchanged { key, version } = guard
-                && key.space == Account::space()
+            if is_of_account(guard)
+                && let Guard::Unchanged { key, version } = guard
                 && let Some(row) = self.row(key).await?
             {
                 *version = row.version;

@@ -9,8 +9,7 @@ use charter_kernel::scope::Principal;
 use charter_kernel::unit::Guard;
 
 use crate::directory::{Directory, KeyRecord, SessionRecord};
-use crate::records::Record as _;
-use crate::records::account::Account;
+use crate::records::account::is_of_account;
 
 /// The sender of a request.
 #[derive(Clone, Debug)]
@@ -57,7 +56,8 @@ impl Identity {
             Self::Session(session) => Some(session.expires_at),
             Self::Operator { .. } | Self::Anonymous => None,
         };
-        let decides = |guard: &&Guard| matches!(guard, Guard::Unchanged { key, .. } if key.space != Account::space());
+        let decides =
+            |guard: &&Guard| matches!(guard, Guard::Unchanged { .. }) && !is_of_account(guard);
         let lasting: Vec<Guard> = guards.iter().filter(|guard| !decides(guard)).cloned().collect();
         !ends.is_some_and(|end| directory.is_past(end))
             && directory.require_credential(&lasting).await.is_ok()

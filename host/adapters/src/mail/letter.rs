@@ -6,6 +6,7 @@
 
 use std::time::{Duration, SystemTime};
 
+use charter_kernel::line::is_turn;
 use charter_kernel::money::dollars;
 use charter_kernel::time::Instant;
 use lettre::address::Envelope;
@@ -49,11 +50,11 @@ pub struct Question<'a> {
 /// One line of what somebody else wrote.
 pub fn line(text: &str) -> String {
     // Marks of direction turn around what follows them: they go, and controls become spaces.
-    let turns = |c: char| matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}');
+    let goes = |c: char| is_turn(c) || c == '\u{feff}';
     let breaks =
         |c: char| c.is_control() || c.is_whitespace() || matches!(c, '\u{2028}' | '\u{2029}');
     let plain: String =
-        text.chars().filter(|c| !turns(*c)).map(|c| if breaks(c) { ' ' } else { c }).collect();
+        text.chars().filter(|c| !goes(*c)).map(|c| if breaks(c) { ' ' } else { c }).collect();
     let words: Vec<&str> = plain.split(' ').filter(|word| !word.is_empty()).collect();
     let joined = unlink(&words.join(" "));
     match joined.char_indices().nth(LINE_CHARS_MAX) {

@@ -2,7 +2,7 @@
 
 use charter_kernel::id::{AccountId, OrganizationId, SessionId};
 use charter_kernel::time::Instant;
-use charter_kernel::unit::{Claim, Key, Reach, Space};
+use charter_kernel::unit::{Claim, Guard, Key, Reach, Space};
 use serde::{Deserialize, Serialize};
 
 use super::session::Session;
@@ -43,6 +43,12 @@ pub struct Account {
     pub email_verified_at: Option<Instant>,
     /// When it registered.
     pub created_at: Instant,
+}
+
+/// Whether a guard is a session's on its account's row: the row changes with more than with its
+/// sessions, so that [`Account::admits`] decides where it does not hold.
+pub fn is_of_account(guard: &Guard) -> bool {
+    matches!(guard, Guard::Unchanged { key, .. } if key.space == Account::space())
 }
 
 impl Account {
