@@ -3,6 +3,7 @@
 //! A record lives in the scope of organization, project, user, principal, operation and key, so
 //! that no caller can replay another's answer. Knows nothing of how records are stored or sealed.
 
+use hmac::{Hmac, KeyInit as _, Mac as _};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
@@ -71,9 +72,45 @@ pub struct Request<'a> {
     pub body: &'a [u8],
 }
 
+/// The fingerprint of what makes a request the same request.
+///
+/// What is kept of it is keyed: a body may hold a password or a short secret, and who reads the rows
+/// and has no key of the deployment's must not be able to try them out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fingerprint {
+    keyed: [u8; 32],
+    /// The digest that earlier builds have kept.
+    bare: [u8; 32],
+}
+
+/// The beginning of a keyed fingerprint in a record.
+const KEYED: &str = "hmac-sha256:";
+
+impl Fingerprint {
+    /// The fingerprint of a request under a key of the deployment's.
+    pub fn new(key: &[u8; 32], request: Request<'_>) -> Self {
+        let bare = digest(request);
+        let keyed = match Hmac::<Sha256>::new_from_slice(key) {
+            Ok(mac) => mac.chain_update(bare).finalize().into_bytes().into(),
+            // HMAC takes keys of any length.
+            Err(_) => [0; 32],
+        };
+        Self { keyed, bare }
+    }
+
+    /// As a record keeps it.
+    fn text(&self) -> String {
+        format!("{KEYED}{}", hex(&self.keyed))
+    }
+
+    fn is_kept_as(&self, kept: &str) -> bool {
+        if kept.starts_with(KEYED) { kept == self.text() } else { kept == hex(&self.bare) }
+    }
+}
+
 /// SHA-256 over what makes a request the same request. Each part is preceded by its length, so
 /// parts cannot run together.
-pub fn fingerprint(request: Request<'_>) -> [u8; 32] {
+fn digest(request: Request<'_>) -> [u8; 32] {
     let mut query: Vec<&(String, String)> = request.query.iter().collect();
     query.sort();
     let mut hash = Sha256::new();
@@ -132,7 +169,7 @@ pub fn record_id(place: RecordPlace<'_>) -> String {
 /// The kept part of a request that came with a key.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Record {
-    /// The request's [`fingerprint`], hexadecimal.
+    /// The request's [`Fingerprint`]; in rows of earlier builds, its bare digest.
     pub fingerprint: String,
     /// How far it came.
     pub state: State,
@@ -195,9 +232,9 @@ pub enum Recall {
 
 impl Record {
     /// The record of a request that begins.
-    pub fn begin(fingerprint: &[u8; 32], owner: String, expires_at: Instant) -> Self {
+    pub fn begin(fingerprint: &Fingerprint, owner: String, expires_at: Instant) -> Self {
         Self {
-            fingerprint: hex(fingerprint),
+            fingerprint: fingerprint.text(),
             state: State::Running,
             status: 0,
             headers: Vec::new(),
@@ -219,8 +256,8 @@ impl Record {
 
 /// The answer of a record to a request with this fingerprint. Whether the record has expired is
 /// decided before.
-pub fn decide(record: &Record, fingerprint: &[u8; 32]) -> Recall {
-    if record.fingerprint != hex(fingerprint) {
+pub fn decide(record: &Record, fingerprint: &Fingerprint) -> Recall {
+    if !fingerprint.is_kept_as(&record.fingerprint) {
         return Recall::Mismatch;
     }
     match record.state {
@@ -237,10 +274,33 @@ mod tests {
 
     use super::*;
 
-    fn print(path: &str, query: &[(&str, &str)], content_type: &str, body: &[u8]) -> [u8; 32] {
+    const KEY: [u8; 32] = [7; 32];
+
+    fn print(path: &str, query: &[(&str, &str)], content_type: &str, body: &[u8]) -> Fingerprint {
         let query: Vec<(String, String)> =
             query.iter().map(|(k, v)| ((*k).into(), (*v).into())).collect();
-        fingerprint(Request { method: "POST", path, query: &query, content_type, body })
+        Fingerprint::new(&KEY, Request { method: "POST", path, query: &query, content_type, body })
+    }
+
+    #[test]
+    fn nobody_without_the_key_tells_a_body_by_what_is_kept() {
+        let request = |body| Request {
+            method: "PUT",
+            path: "/vault/pin",
+            query: &[],
+            content_type: "application/json",
+            body,
+        };
+        let print = Fingerprint::new(&KEY, request(b"4821"));
+        let kept = Record::begin(&print, "run".into(), Instant(1));
+        assert!(!serde_json::to_string(&kept).unwrap().contains(&hex(&print.bare)));
+        let guessed = Fingerprint::new(&[8; 32], request(b"4821"));
+        assert_eq!(decide(&kept, &guessed), Recall::Mismatch);
+        assert_eq!(decide(&kept, &print), Recall::Running);
+        // What an earlier build has kept is the same request still.
+        let earlier = Record { fingerprint: hex(&print.bare), ..kept };
+        assert_eq!(decide(&earlier, &print), Recall::Running);
+        assert_eq!(decide(&earlier, &Fingerprint::new(&KEY, request(b"4822"))), Recall::Mismatch);
     }
 
     #[test]
@@ -295,7 +355,7 @@ mod tests {
 
     #[test]
     fn a_record_is_of_who_named_the_same() {
-        let mut record = Record::begin(&[0; 32], "run".into(), Instant(1));
+        let mut record = Record::begin(&print("/a", &[], "", b""), "run".into(), Instant(1));
         let earlier = serde_json::to_string(&record).unwrap();
         assert!(!earlier.contains("level"), "{earlier}");
         assert!(record.is_at(Some(Level::User)) && record.is_at(None), "of an earlier build");
@@ -320,7 +380,7 @@ mod tests {
         ] {
             record.state = state;
             assert_eq!(decide(&record, &print), verdict);
-            assert_eq!(decide(&record, &[0; 32]), Recall::Mismatch);
+            assert_eq!(decide(&record, &self::print("/b", &[], "", b"")), Recall::Mismatch);
         }
     }
 

@@ -49,6 +49,8 @@ pub struct App {
     pub hooks: Counts,
     /// The key that cursors are sealed with.
     pub cursor_key: [u8; 32],
+    /// The key under which idempotency records keep requests' fingerprints.
+    pub fingerprint_key: [u8; 32],
     /// The host's own routes, compiled.
     pub routes: HostTable,
     /// The OpenAPI description, cached by registry version.

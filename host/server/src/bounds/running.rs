@@ -8,11 +8,12 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use charter_kernel::idempotency::Fingerprint;
 use charter_kernel::unit::Key;
 
 /// The running requests, by their record's place. As many as there are requests in flight.
 #[derive(Clone, Debug, Default)]
-pub struct Running(Arc<Mutex<HashMap<Key, [u8; 32]>>>);
+pub struct Running(Arc<Mutex<HashMap<Key, Fingerprint>>>);
 
 /// One of them; it ends when this is dropped.
 #[derive(Debug)]
@@ -26,7 +27,7 @@ impl Running {
     ///
     /// # Errors
     /// The fingerprint of the one that is running under the key.
-    pub fn enter(&self, key: &Key, fingerprint: &[u8; 32]) -> Result<Entered, [u8; 32]> {
+    pub fn enter(&self, key: &Key, fingerprint: &Fingerprint) -> Result<Entered, Fingerprint> {
         match self.all().entry(key.clone()) {
             Entry::Occupied(running) => Err(*running.get()),
             Entry::Vacant(free) => {
@@ -36,7 +37,7 @@ impl Running {
         }
     }
 
-    fn all(&self) -> MutexGuard<'_, HashMap<Key, [u8; 32]>> {
+    fn all(&self) -> MutexGuard<'_, HashMap<Key, Fingerprint>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -233,6 +233,7 @@ async fn assemble(config: Config, store: Store, operator: Operator) -> anyhow::R
         .map_err(|faults| anyhow::anyhow!("the host's own routes are at fault: {faults:?}"))?;
     Ok(Arc::new(App {
         cursor_key: store.derive("cursors"),
+        fingerprint_key: store.derive("fingerprints"),
         bounds: Bounds::new(&config),
         hooks: Default::default(),
         routes: table,

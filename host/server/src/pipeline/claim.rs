@@ -14,7 +14,7 @@ use charter_engine::Claiming;
 use charter_governance::approvals::DECIDE_MS;
 use charter_kernel::fault::Fault;
 use charter_kernel::id::RequestId;
-use charter_kernel::idempotency::{self, ClientKey, Recall, Record, State};
+use charter_kernel::idempotency::{self, ClientKey, Fingerprint, Recall, Record, State};
 use charter_kernel::limits::{IDEMPOTENCY_KEPT_MS, UNIT_BYTES_MAX};
 use charter_kernel::refusal::{Code, Refusal};
 use charter_kernel::scope::Level;
@@ -61,7 +61,7 @@ pub enum Claimed {
 pub struct Claim {
     key: Key,
     organization: String,
-    fingerprint: [u8; 32],
+    fingerprint: Fingerprint,
     /// The party that the request is about.
     level: Option<Level>,
     owner: String,
@@ -104,7 +104,7 @@ pub async fn claim(
     let Some(client) = validated.key() else { return Ok(Claimed::Free(None)) };
     let contract = validated.operation().contract();
     let (organization, key) = address(validated.caller(), &contract.id, client);
-    let fingerprint = idempotency::fingerprint(idempotency::Request {
+    let made = idempotency::Request {
         method: contract.method,
         // Below its mount: project and user are part of the record's place, so that `me` and an id
         // are one.
@@ -112,7 +112,8 @@ pub async fn claim(
         query: validated.pairs(),
         content_type: validated.content_type(),
         body: validated.bytes(),
-    });
+    };
+    let fingerprint = Fingerprint::new(&app.fingerprint_key, made);
     let level = validated.caller().place().map(|place| place.scope().level());
     let running = match app.bounds.running.enter(&key, &fingerprint) {
         Ok(entered) => entered,
@@ -183,7 +184,7 @@ async fn resume(
     organization: &str,
     key: &Key,
     record: Record,
-    fingerprint: &[u8; 32],
+    fingerprint: &Fingerprint,
 ) -> Result<Claimed, Refusal> {
     match idempotency::decide(&record, fingerprint) {
         Recall::Replay => match (record.approval.clone(), record.job.clone()) {

@@ -3,7 +3,7 @@
 //! A nested change has the key that the host would give it: the same for each run of the request,
 //! another for each call of it. Asked again under its key it is answered as before.
 
-use charter_kernel::idempotency::{self, Recall, Record, decide, fingerprint};
+use charter_kernel::idempotency::{self, Fingerprint, Recall, Record, decide};
 use charter_kernel::refusal::Failure;
 use charter_kernel::standing::{Reason, Standing};
 use charter_kernel::time::Instant;
@@ -20,7 +20,7 @@ use crate::world::{Double, Peer, World, raw};
 struct Nested {
     peer: Peer,
     /// The key and the fingerprint of a change.
-    change: Option<(String, [u8; 32])>,
+    change: Option<(String, Fingerprint)>,
 }
 
 impl Work {
@@ -44,13 +44,14 @@ impl Work {
         self.asked.nested += 1;
         let lineage = self.call.lineage.child(self.asked.nested);
         let key = format!("{operation} {}", key.unwrap_or_else(|| lineage.key()));
-        let print = fingerprint(idempotency::Request {
+        let made = idempotency::Request {
             method: "POST",
             path: operation,
             query: parameters,
             content_type: "application/json",
             body: body.as_bytes(),
-        });
+        };
+        let print = Fingerprint::new(&[0; 32], made);
         Ok(Nested { peer, change: Some((key, print)) })
     }
 }
