@@ -6,10 +6,12 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use charter_tests::artefacts::Artefacts;
 use charter_tests::patience::{Over, PATIENCE, look_for, until};
-use charter_tests::tenant::id;
+use charter_tests::tenant::{PASSWORD, id};
 use charter_tests::world::Builder;
 use charter_tests::{Client, Tenant, World, on_both};
 use serde_json::{Value, json};
+
+use crate::accounts::browser;
 
 /// Requests that each caller sends at least while versions change.
 const ROUNDS: u32 = 24;
@@ -34,6 +36,25 @@ fn rewrite(build: u32, old: &str, new: &str) -> Vec<u8> {
         .position(|window| window == old.as_bytes())
         .expect("the manifest says it");
     wasm[at..at + old.len()].copy_from_slice(new.as_bytes());
+    wasm
+}
+
+/// A build in which an operation is open to everybody.
+fn opening(build: u32, operation: &str) -> Vec<u8> {
+    let mut wasm = Artefacts::get().probe(build);
+    let named = format!("\"id\": \"{operation}\"");
+    let at = wasm
+        .windows(named.len())
+        .position(|window| window == named.as_bytes())
+        .expect("the manifest has it");
+    let start = wasm[..at].iter().rposition(|byte| *byte == b'{').unwrap();
+    let mut values = serde_json::Deserializer::from_slice(&wasm[start..]).into_iter::<Value>();
+    let mut declared = values.next().unwrap().unwrap();
+    let end = start + values.byte_offset();
+    (declared["auth"], declared["mounts"]) = (json!("none"), json!(["company"]));
+    let text = format!("{:<1$}", declared.to_string(), end - start);
+    assert_eq!(text.len(), end - start, "the text has room for it");
+    wasm[start..end].copy_from_slice(text.as_bytes());
     wasm
 }
 
@@ -189,6 +210,22 @@ on_both! {
         let called = |client: &Client| client.post("/v1/script", &steps).expect(200)["seen"][0].clone();
         assert_eq!(called(&pinned)["status"], 200);
         assert_eq!(called(&tenant.client)["failure"], "resource_not_found");
+    }
+
+    fn a_pinned_version_that_asks_for_no_credential_gives_nobody_more_power(world: Builder::new().bare()) {
+        install(world, 900_001);
+        world.upload("probe", &opening(900_002, "probe.pair"), false).expect(201);
+        let tenant = world.register();
+        let pin = json!({"primitives": {"probe": {"enabled": true, "version": "1.0.900002"}}});
+        tenant.client.patch("/v1/kits/default", &pin).expect(200);
+        let viewer = tenant.key(json!({"role": "viewer"}));
+        let pinned = tenant.key(json!({"role": "viewer", "user_id": tenant.user}));
+        let session = browser(world, &tenant.email, PASSWORD).0;
+        for caller in [&viewer, &pinned, &session, &tenant.client] {
+            caller.post("/v1/probe/pairs", &json!({"name": "x"})).expect_error(401, "unauthorized");
+        }
+        world.anonymous().post("/v1/probe/pairs", &json!({"name": "x"})).expect_error(401, "unauthorized");
+        assert_eq!(tenant.client.get("/v1/probe/pairs").expect(200)["left"], json!([]));
     }
 
     fn a_version_that_had_left_memory_can_be_pinned(world: host_without_residents()) {

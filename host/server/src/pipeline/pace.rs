@@ -83,13 +83,13 @@ impl Paced<'_> {
 }
 
 /// A pinned version may ask for another credential than the active one, by which the sender was
-/// identified.
+/// identified: who is somebody calls nothing that is open to everybody, which asks for no role.
 ///
 /// # Errors
 /// 401, or 403 `session_required`.
 pub fn check_credential(identity: &Identity, contract: &Contract) -> Result<(), Refusal> {
     match (&contract.auth, identity) {
-        (Auth::Open, _)
+        (Auth::Open, Identity::Anonymous)
         | (Auth::Operator | Auth::SharedSecret(_), Identity::Operator { .. })
         | (Auth::Key, Identity::Key(_) | Identity::Session(_))
         | (Auth::Session, Identity::Session(_)) => Ok(()),
