@@ -145,8 +145,9 @@ pub struct Signal {
 }
 
 /// The idempotency claim. It rides in the request's first commit: usually that is the only one, and
-/// [`Finish`] writes the finished record at once. Before a checkpoint or an effect the engine
-/// commits `guards` and `writes` by themselves, and from then on adds `fence` to each further unit.
+/// [`Finish`] writes the finished record at once. `guards` and `writes` come with the first portion
+/// of one that works in checkpoints, are committed by themselves before an effect, and from then on
+/// each further unit has `fence`.
 #[derive(Clone, Debug)]
 pub struct Claiming {
     /// The record's row: a refusal about it means that another owner has it, and is

@@ -198,8 +198,13 @@ impl Work {
         let _commit = marks.begin_commit().await?;
         self.end_others().await?;
         shared.take_untaken(&call, &marks).await?;
-        shared.force_claim(&call, &marks).await?;
         arm(&mut self.txn, &call, &marks);
+        // With the first portion, and not ahead of it: a claim without one would outlive a crash.
+        let claim = call.claim.as_ref().filter(|_| !marks.claimed.initialized());
+        if let Some(claim) = claim {
+            claim.guards.iter().cloned().for_each(|guard| self.txn.guard(guard));
+            claim.writes.iter().cloned().for_each(|write| self.txn.write(write));
+        }
         for fact in self.facts.drain(..) {
             self.txn.fact(fact);
         }
@@ -207,6 +212,10 @@ impl Work {
         permits::settle_so_far(&self.story.permits, &mut self.txn, self.story.attempt, self.now);
         match self.txn.checkpoint().await {
             Ok(_) => {
+                if claim.is_some() {
+                    // Commits of one request go one after the other.
+                    let _ = marks.claimed.set(());
+                }
                 self.asked.commit();
                 marks.dispatch();
                 // Permits that this commit has settled count no more.

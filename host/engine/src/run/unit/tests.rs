@@ -183,6 +183,32 @@ async fn a_claim_is_committed_once_before_an_effect_and_fences_what_follows() {
 }
 
 #[tokio::test]
+async fn a_claim_is_made_with_the_first_portion_and_not_without_it() {
+    use crate::bindings::charter::primitive::documents::Host as _;
+    let bed = Bed::new().await;
+    let call = || Call { claim: Some(claiming("claim")), ..bed.call(user(3)) };
+    for comes in [false, true] {
+        let mut guest = bed.attempt(call());
+        let marks = call_of(&mut guest).2;
+        let work = guest.work().unwrap();
+        let draft = Draft { body: "{}".into(), ..Draft::default() };
+        work.txn.put(row("written"), draft).await.unwrap();
+        if !comes {
+            work.txn.guard(Guard::Version { key: row("other"), version: Some(1) });
+        }
+        assert_eq!(guest.checkpoint().await.is_ok(), comes);
+        let is_there = async |id| bed.row(&row(id)).await.is_some();
+        assert_eq!(
+            (marks.claimed.initialized(), is_there("claim").await, is_there("written").await),
+            (comes, comes, comes)
+        );
+    }
+    // The next request under the key meets it.
+    let mut second = bed.attempt(call());
+    assert!(force(&mut second).await.is_err());
+}
+
+#[tokio::test]
 async fn no_claim_is_made_for_who_was_revoked() {
     let bed = Bed::new().await;
     put(&bed, "user", "revoked").await;
