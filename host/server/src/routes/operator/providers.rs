@@ -72,24 +72,25 @@ pub struct ScopeQuery {
     project_id: Optional<String>,
 }
 
-impl From<ScopeQuery> for Whose {
-    fn from(asked: ScopeQuery) -> Self {
-        match (asked.project_id.0, asked.organization_id.0) {
-            (Some(id), _) => Self::Project(id),
-            (None, Some(id)) => Self::Organization(id),
-            (None, None) => Self::Deployment,
-        }
-    }
-}
-
 /// The tenants whose binding a request names: as it says, where an earlier build has kept one so,
 /// else in the one spelling that is compared.
-fn whose(app: &App, request: &HostRequest, asked: ScopeQuery) -> Whose {
-    let named = Whose::from(asked);
-    match app.adapters.providers.get(request.parameter("binding"), &named) {
+///
+/// # Errors
+/// 400 where it names both: a binding is of one scope.
+fn whose(app: &App, request: &HostRequest, asked: ScopeQuery) -> Result<Whose, Refusal> {
+    let named = match (asked.project_id.0, asked.organization_id.0) {
+        (Some(_), Some(_)) => {
+            let told = "A binding is of an organization or of a project: name one of them.";
+            return Err(Refusal::invalid("organization_id", told));
+        }
+        (Some(id), None) => Whose::Project(id),
+        (None, Some(id)) => Whose::Organization(id),
+        (None, None) => Whose::Deployment,
+    };
+    Ok(match app.adapters.providers.get(request.parameter("binding"), &named) {
         Some(_) => named,
         None => named.canonical(),
-    }
+    })
 }
 
 /// Every binding.
@@ -151,7 +152,7 @@ pub async fn get_provider(
     let binding = app
         .adapters
         .providers
-        .get(request.parameter("binding"), &whose(app, request, asked))
+        .get(request.parameter("binding"), &whose(app, request, asked)?)
         .ok_or_else(Refusal::not_found)?;
     Ok(Answer::of(&ProviderAnswer { provider: report(app, &binding) }))
 }
@@ -234,7 +235,7 @@ pub async fn delete_provider(
     Params(asked): Params<ScopeQuery>,
 ) -> Result<Answer<RemovedProvider>, Refusal> {
     let name = request.parameter("binding");
-    let whose = whose(app, request, asked);
+    let whose = whose(app, request, asked)?;
     if app.adapters.providers.get(name, &whose).is_some_and(|binding| binding.configured) {
         return Err(Refusal::state_conflict(
             "configured",
