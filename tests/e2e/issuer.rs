@@ -500,8 +500,15 @@ on_both! {
         card.tell_move(world, "ipi_3", None, 150);
         until("what comes back is credit", || credit() == 10_000 - 400 + 150);
         // More than was asked about is counted and posted as it is: the card owes it.
+        let cap = json!({ "budget": { "cap_cents": 100_000, "period": "month" } });
+        card.tenant.client.patch(&format!("/v1/projects/{}", card.tenant.project), &cap).expect(200);
         card.tell_move(world, "ipi_4", None, -35);
         until("it is counted", || spent() == 435);
+        // It stops nobody: whom it was for is gone, and the project's others are not that.
+        let other = card.tenant.client.with("X-Service-User-Id", &card.tenant.user("other"));
+        let spare = other.post("/v1/cards", &json!({})).expect(201)["card"]["id"].as_str().unwrap().to_owned();
+        other.post(&format!("/v1/cards/{spare}/top-up"), &json!({ "amount_cents": 1 })).expect(200);
+        other.post(&format!("/v1/cards/{spare}/cancel"), &json!({})).expect(200);
         card.tell_move(world, "ipi_5", None, 60);
         until("what is beyond that is credit", || credit() == 10_000 - 435 + 150 + 60);
         world.books_agree();

@@ -272,6 +272,29 @@ on_both! {
         world.books_agree();
     }
 
+    fn what_a_person_said_to_be_less_counts_in_full_once_the_provider_signs_it(world: billed()) {
+        for said in [0, 4_000_000] {
+            let (double, tenant, body) = spent_by_half(world);
+            let client = &tenant.client;
+            double.loses(1);
+            top_up(client, body.clone()).expect(200);
+            let hold = client.get("/v1/governance/holds").expect(200)["holds"][0]["id"].as_str().unwrap().to_owned();
+            let word = json!({ "outcome": "captured", "amount_micro_usd": said, "reason": "Stripe lists as much." });
+            browser(world, &tenant.email, PASSWORD).0.post(&format!("/v1/governance/holds/{hold}/resolve"), &word).expect(200);
+            let asked = double.requests("/v1/payment_intents").pop().unwrap();
+            for _ in 0..2 {
+                tell(world, &tenant, &event("payment_intent.succeeded", intent(&format!("pi_{said}"), &asked, "metadata", 1_000)));
+            }
+            until("it is credit", || credit(client) == 1_500);
+            let question = json!({ "action": "billing.top_up", "amount_micro_usd": 1 });
+            let caps = client.post("/v1/governance/simulate", &question).expect(200)["caps"].clone();
+            let whole = caps.as_array().unwrap().iter().find(|cap| cap["scope"] == "organization").unwrap();
+            assert_eq!((&whole["spent_micro_usd"], &whole["reserved_micro_usd"]), (&json!(20_000_000), &json!(0)), "{said}");
+            assert_eq!(top_up(client, body).expect_error(403, "forbidden")["reason"], "budget_exceeded", "{said}");
+        }
+        world.books_agree();
+    }
+
     fn a_charge_that_failed_and_is_signed_all_the_same_counts_for_its_user(world: billed()) {
         let (double, tenant, body) = spent_by_half(world);
         let client = &tenant.client;

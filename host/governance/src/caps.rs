@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use charter_engine::leave::{caps_space, own_scope};
-use charter_kernel::governance::calendar::Calendar;
+use charter_kernel::calendar::Calendar;
 use charter_kernel::governance::gauge::{Cap, Gauge, Look, grant_meter, grant_scope, limit_scope};
 use charter_kernel::governance::hold::{
     Counted, Subject, meters_space, own_record, own_record_at, own_spend_space, spend_space,
@@ -45,6 +45,8 @@ pub struct Case {
     pub user: Option<Arc<UserRecord>>,
     /// The user's kit.
     pub kit: Option<Arc<KitRecord>>,
+    /// Whether there was a user, who is deleted: what has happened counts in what is left.
+    pub gone: bool,
 }
 
 /// A cap that a primitive has set for a scope of its own.
@@ -65,6 +67,7 @@ impl Case {
             kit: self.kit.as_ref().map(|kit| kit.id.to_string()),
             actor,
             root: None,
+            gone: self.gone,
         }
     }
 

@@ -543,6 +543,7 @@ async fn case_of(governance: &Governance, scope: &Scope, reported: bool) -> Resu
         project: party.project().cloned(),
         user: party.user().cloned(),
         kit: party.kit().cloned(),
+        gone: is_gone,
     })
 }
 

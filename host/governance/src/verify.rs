@@ -6,10 +6,11 @@
 
 use std::collections::BTreeMap;
 
+use charter_kernel::calendar::Slot;
 use charter_kernel::governance::hold::{
     Counted, Hold, accounts_space, entries_of, meters_space, space,
 };
-use charter_kernel::governance::meter::{Meter, Slot};
+use charter_kernel::governance::meter::Meter;
 use charter_kernel::ledger::Account;
 use charter_kernel::unit::{Key, Row, Space};
 use charter_store::{ReadError, Snapshot, Store};

@@ -4,11 +4,47 @@
 //! windows of one period sort behind earlier ones.
 
 use jiff::ToSpan;
+use serde::{Deserialize, Serialize};
 
 use crate::fault::Fault;
 use crate::kit::Period;
-use crate::meter::Slot;
 use crate::time::{Instant, Zone};
+
+/// The window of a period that an amount is counted in: `day Europe/Zurich 2026-11-21`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Slot(String);
+
+impl Slot {
+    /// The window `first` of a period and zone.
+    pub fn new(basis: &str, first: &str) -> Self {
+        Self(format!("{basis} {first}"))
+    }
+    /// No window: where a hold stands in a scope that had no cap when it was taken.
+    pub fn without_cap() -> Self {
+        Self::new("uncapped", "ever")
+    }
+    /// Its text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+    fn parts(&self) -> (&str, &str) {
+        self.0.rsplit_once(' ').unwrap_or((&self.0, ""))
+    }
+    /// The first day of the window, as local date text; `ever` where it has none.
+    pub fn first(&self) -> &str {
+        self.parts().1
+    }
+    /// Whether it is a later window of the same period and zone.
+    pub fn follows(&self, other: &Self) -> bool {
+        let ((basis, first), (others, earlier)) = (self.parts(), other.parts());
+        basis == others && first > earlier
+    }
+    /// Whether both are windows of the same period and zone.
+    pub fn is_alike(&self, other: &Self) -> bool {
+        self.parts().0 == other.parts().0
+    }
+}
 
 /// A period, read in an IANA time zone.
 #[derive(Clone, Debug)]
@@ -44,6 +80,14 @@ impl Calendar {
             period => format!("{} {time_zone}", period.as_str()),
         };
         Ok(Self { period, zone, basis })
+    }
+
+    /// The calendar of a slot's period and zone; `None` where it has none.
+    pub fn of(slot: &Slot) -> Option<Self> {
+        let basis = slot.parts().0;
+        let (period, zone) = basis.split_once(' ').unwrap_or((basis, "UTC"));
+        let period = Period::ALL.into_iter().find(|known| known.as_str() == period)?;
+        Self::new(period, zone).ok()
     }
 
     /// The window that a moment falls into.
@@ -138,6 +182,20 @@ mod tests {
             .unwrap()
             .window(Instant::parse("2026-03-29T12:00:00Z").unwrap());
         assert_eq!(short.ends.unwrap().0 - short.starts.0, 23 * 3_600_000);
+    }
+
+    #[test]
+    fn a_slot_says_which_calendar_it_is_of() {
+        let at = Instant::parse("2026-11-20T23:30:00Z").unwrap();
+        for period in Period::ALL {
+            let slot = Calendar::new(period, "America/Argentina/Ushuaia").unwrap().window(at).slot;
+            assert_eq!(Calendar::of(&slot).unwrap().window(at).slot, slot);
+        }
+        for none in
+            [Slot::without_cap(), Slot::new("day Mars/Olympus", "2026-11-20"), Slot::new("", "")]
+        {
+            assert!(Calendar::of(&none).is_none(), "{none:?}");
+        }
     }
 
     #[test]

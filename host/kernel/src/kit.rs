@@ -124,6 +124,9 @@ pub enum Period {
 }
 
 impl Period {
+    /// All of them.
+    pub const ALL: [Self; 5] = [Self::Day, Self::Week, Self::Month, Self::Year, Self::Total];
+
     /// Its name on the wire.
     pub fn as_str(self) -> &'static str {
         match self {

@@ -7,6 +7,7 @@
 pub mod apply;
 pub mod audit;
 pub mod authority;
+pub mod calendar;
 pub mod class;
 pub mod cursor;
 pub mod document;

@@ -8,47 +8,14 @@
 //! The committer decides [`Meter::reserve`] under the row's lock, one caller after another, so of N
 //! callers at once exactly those are admitted that the cap admits. Invariant: within each window
 //! `spent + reserved <= cap` at every admission; what waits for a person beyond a soft cap, or was let
-//! through, stands beside it, as `over`, and at every admission there `over_reserved <= cap`.
+//! through, stands beside it for as long as the cap is soft, as `over`, and at every admission there `over_reserved <= cap`.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// The window of a period that an amount is counted in: `day Europe/Zurich 2026-11-21`.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct Slot(String);
-
-impl Slot {
-    /// The window `first` of a period and zone.
-    pub fn new(basis: &str, first: &str) -> Self {
-        Self(format!("{basis} {first}"))
-    }
-    /// No window: where a hold stands in a scope that had no cap when it was taken.
-    pub fn without_cap() -> Self {
-        Self::new("uncapped", "ever")
-    }
-    /// Its text.
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-    fn parts(&self) -> (&str, &str) {
-        self.0.rsplit_once(' ').unwrap_or((&self.0, ""))
-    }
-    /// The first day of the window, as local date text; `ever` where it has none.
-    pub fn first(&self) -> &str {
-        self.parts().1
-    }
-    /// Whether it is a later window of the same period and zone.
-    pub fn follows(&self, other: &Self) -> bool {
-        let ((basis, first), (others, earlier)) = (self.parts(), other.parts());
-        basis == others && first > earlier
-    }
-    /// Whether both are windows of the same period and zone.
-    pub fn is_alike(&self, other: &Self) -> bool {
-        self.parts().0 == other.parts().0
-    }
-}
+use crate::calendar::{Calendar, Slot};
+use crate::time::Instant;
 
 /// The amounts in one window.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -73,6 +40,17 @@ fn is_zero(amount: &i64) -> bool {
 }
 
 impl Count {
+    /// The amounts where nothing stands beside the cap: what was let through beyond an earlier soft
+    /// one counts with the rest.
+    #[must_use]
+    pub fn whole(self) -> Self {
+        Self {
+            spent: self.spent.saturating_add(self.over_spent),
+            reserved: self.reserved.saturating_add(self.over_reserved),
+            ..Self::default()
+        }
+    }
+
     fn holds_nothing(&self) -> bool {
         self.reserved == 0 && self.over_reserved == 0
     }
@@ -99,8 +77,10 @@ pub struct Meter {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", from = "Kept")]
 pub enum Admission {
-    /// Within this cap.
+    /// Within this cap, with all that stands in the window.
     Within(i64),
+    /// Within this soft cap: what people let through stands beside it.
+    Beside(i64),
     /// Beyond this soft cap: a person decides, or has decided. All that is held beyond it is bounded
     /// by the cap once more.
     Beyond(i64),
@@ -114,7 +94,7 @@ impl Admission {
 
     /// The bound of what is held under it.
     pub fn most(self) -> i64 {
-        let (Self::Within(most) | Self::Beyond(most)) = self;
+        let (Self::Within(most) | Self::Beside(most) | Self::Beyond(most)) = self;
         most
     }
 }
@@ -124,6 +104,7 @@ impl Admission {
 #[serde(rename_all = "snake_case")]
 enum Kept {
     Within(i64),
+    Beside(i64),
     Beyond(i64),
     #[serde(untagged)]
     Earlier(Unbounded),
@@ -140,6 +121,7 @@ impl From<Kept> for Admission {
     fn from(kept: Kept) -> Self {
         match kept {
             Kept::Within(most) => Self::Within(most),
+            Kept::Beside(most) => Self::Beside(most),
             Kept::Beyond(most) => Self::Beyond(most),
             Kept::Earlier(Unbounded::Beyond) => Self::Beyond(i64::MAX),
         }
@@ -168,6 +150,8 @@ pub struct Tally {
     pub beyond: bool,
     /// Whether the scope is frozen by it.
     pub freezes: bool,
+    /// When.
+    pub at: Instant,
 }
 
 impl Meter {
@@ -234,10 +218,13 @@ impl Meter {
             return Err(Denied::Moved);
         }
         let mut count = self.count(slot);
-        let standing = self.standing(slot);
+        let standing = match admission {
+            Admission::Within(_) => self.standing(slot).whole(),
+            Admission::Beside(_) | Admission::Beyond(_) => self.standing(slot),
+        };
         let over = Denied::Over(standing);
         match admission {
-            Admission::Within(cap) => {
+            Admission::Within(cap) | Admission::Beside(cap) => {
                 let stands = standing
                     .spent
                     .checked_add(standing.reserved)
@@ -264,7 +251,7 @@ impl Meter {
     }
 
     /// Ends a hold. It counts in the window that admitted it, or, where that was of another period
-    /// or of no cap, in the current one. Never refused: what was spent was spent.
+    /// or of no cap, in the one that its moment falls into. Never refused: what was spent was spent.
     pub fn tally(&mut self, slot: &Slot, tally: Tally) {
         if let Some(held) = self.counts.get_mut(slot) {
             let reserved = if tally.beyond { &mut held.over_reserved } else { &mut held.reserved };
@@ -274,12 +261,24 @@ impl Meter {
         if slot.follows(&self.current) {
             self.current = slot.clone();
         }
-        let counted = if slot.is_alike(&self.current) { slot } else { &self.current };
+        let counted = match slot.is_alike(&self.current) {
+            true => slot,
+            false => {
+                self.current = self.window(tally.at);
+                &self.current
+            }
+        };
         let count = self.counts.entry(counted.clone()).or_default();
         let spent = if tally.beyond { &mut count.over_spent } else { &mut count.spent };
         *spent = spent.saturating_add(tally.spent);
         self.frozen |= tally.freezes;
         self.forget();
+    }
+
+    /// The window of its period that a moment falls into; none goes back.
+    fn window(&self, at: Instant) -> Slot {
+        let now = Calendar::of(&self.current).map(|calendar| calendar.window(at).slot);
+        now.filter(|now| now.follows(&self.current)).unwrap_or_else(|| self.current.clone())
     }
 
     /// Drops windows that are over and hold nothing.
@@ -299,8 +298,14 @@ mod tests {
         Slot::new("day UTC", &format!("2026-11-{date:02}"))
     }
 
+    const NOON: &str = "T12:00:00Z";
+
+    fn noon(date: u8) -> Instant {
+        Instant::parse(&format!("2026-11-{date:02}{NOON}")).unwrap()
+    }
+
     fn released(amount: i64, spent: i64) -> Tally {
-        Tally { released: amount, spent, beyond: false, freezes: false }
+        Tally { released: amount, spent, beyond: false, freezes: false, at: noon(1) }
     }
 
     #[test]
@@ -420,14 +425,46 @@ mod tests {
     #[test]
     fn what_a_person_let_through_stands_beside_the_cap() {
         let mut meter = Meter::new(day(1), 90);
-        assert!(meter.reserve(&day(1), 50, Admission::Within(100)).is_err());
+        assert!(meter.reserve(&day(1), 50, Admission::Beside(100)).is_err());
         meter.reserve(&day(1), 50, Admission::Beyond(100)).unwrap();
-        meter.tally(&day(1), Tally { released: 50, spent: 45, beyond: true, freezes: false });
-        meter.reserve(&day(1), 10, Admission::Within(100)).unwrap();
+        meter.tally(&day(1), Tally { beyond: true, ..released(50, 45) });
+        meter.reserve(&day(1), 10, Admission::Beside(100)).unwrap();
         assert_eq!(
             meter.now(),
             Count { spent: 90, reserved: 10, over_spent: 45, over_reserved: 0 }
         );
+    }
+
+    #[test]
+    fn nothing_stands_beside_a_cap_that_has_become_hard() {
+        let mut meter = Meter::new(day(1), 90);
+        meter.reserve(&day(1), 50, Admission::Beyond(100)).unwrap();
+        meter.tally(&day(1), Tally { beyond: true, ..released(30, 30) });
+        // 90 and 30 were spent, 20 are held.
+        let all = Count { spent: 120, reserved: 20, ..Count::default() };
+        assert_eq!(meter.now().whole(), all);
+        let over = Err(Denied::Over(all));
+        assert_eq!(meter.reserve(&day(1), 11, Admission::Within(150)), over);
+        meter.reserve(&day(1), 10, Admission::Within(150)).unwrap();
+        let mut again = Meter::begin(Some(meter));
+        again.open(&day(1), 120);
+        assert_eq!(again.now().whole(), Count { spent: 120, reserved: 30, ..Count::default() });
+    }
+
+    #[test]
+    fn what_was_held_under_another_period_counts_when_it_is_captured() {
+        let week = Slot::new("week UTC", "2026-10-26");
+        for held in [Slot::without_cap(), week] {
+            let mut meter = Meter::new(day(2), 7);
+            meter.counts.insert(held.clone(), Count { reserved: 50, ..Count::default() });
+            let mut early = meter.clone();
+            meter.tally(&held, Tally { at: noon(3), ..released(50, 50) });
+            assert_eq!((&meter.current, meter.now().spent), (&day(3), 50), "{held:?}");
+            assert_eq!(meter.reserve(&day(3), 51, Admission::Within(100)).map_err(drop), Err(()));
+            // A host whose clock is behind goes back to no window.
+            early.tally(&held, Tally { at: noon(1), ..released(50, 50) });
+            assert_eq!((&early.current, early.now().spent), (&day(2), 57), "{held:?}");
+        }
     }
 
     #[test]
@@ -441,7 +478,7 @@ mod tests {
         meter.reserve(&day(1), 40, beyond).unwrap();
         // All that was let through and spent leaves room for the next; what is held goes on counting,
         // under another period too.
-        meter.tally(&day(1), Tally { released: 40, spent: 40, beyond: true, freezes: false });
+        meter.tally(&day(1), Tally { beyond: true, ..released(40, 40) });
         let week = Slot::new("week UTC", "2026-10-26");
         meter.open(&week, 130);
         assert!(meter.reserve(&week, 41, beyond).is_err());
@@ -454,7 +491,12 @@ mod tests {
         let read = |text: &str| serde_json::from_str::<Admission>(text).ok();
         assert_eq!(read(r#""beyond""#), Some(Admission::Beyond(i64::MAX)));
         assert_eq!((read(r#""within""#), read(r#"{"above":1}"#)), (None, None));
-        for admission in [Admission::Within(7), Admission::Beyond(7), Admission::Beyond(i64::MAX)] {
+        for admission in [
+            Admission::Within(7),
+            Admission::Beside(7),
+            Admission::Beyond(7),
+            Admission::Beyond(i64::MAX),
+        ] {
             let kept = serde_json::to_string(&admission).unwrap();
             assert_eq!(read(&kept), Some(admission), "{kept}");
         }
@@ -465,7 +507,7 @@ mod tests {
     fn a_frozen_scope_admits_nothing() {
         let mut meter = Meter::new(day(1), 0);
         meter.reserve(&day(1), 10, Admission::Within(10)).unwrap();
-        meter.tally(&day(1), Tally { released: 10, spent: 25, beyond: false, freezes: true });
+        meter.tally(&day(1), Tally { freezes: true, ..released(10, 25) });
         assert_eq!(meter.now().spent, 25, "what was spent was spent");
         assert_eq!(meter.reserve(&day(2), 0, Admission::Within(100)), Err(Denied::Frozen));
     }

@@ -7,7 +7,8 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize, Serializer};
 
-use crate::meter::{Admission, Count, Slot, Tally};
+use crate::calendar::Slot;
+use crate::meter::{Admission, Count, Tally};
 use crate::time::Instant;
 
 /// The sharers of a row: `u/<user>`, `p/<project>`, `o/<organization>`, or `d` for the whole

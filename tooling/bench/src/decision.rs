@@ -5,7 +5,7 @@ use std::time::Instant as Moment;
 
 use anyhow::{Context, Result};
 use charter_kernel::apply::{State, apply};
-use charter_kernel::governance::calendar::Calendar;
+use charter_kernel::calendar::Calendar;
 use charter_kernel::governance::meter::{Admission, Meter};
 use charter_kernel::governance::policy::{Amount, Ask, Policy};
 use charter_kernel::kit::Period;

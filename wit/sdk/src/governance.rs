@@ -6,6 +6,7 @@
 
 use serde_json::Value;
 
+use crate::Failure;
 use crate::bindings::charter::primitive::governance::Proposal as Raw;
 use crate::failure::Result;
 use crate::host::governance as host;
@@ -117,9 +118,19 @@ impl Permit {
 
 /// A hold that an earlier request kept, or left in doubt, for this request alone: one of this
 /// primitive and of the caller's user; of any user of the organization where it is a provider's
-/// signed word that is heard for the organization as a whole.
+/// signed word that is heard for the organization as a whole. One that is over is the failure of
+/// [`captured_of`].
 pub fn reopen(permit: &str) -> Result<Permit> {
     Ok(Permit(host::reopen(permit)?))
+}
+
+/// What was captured, in micro-US-dollars, of a hold that [`reopen`] has found settled: nothing where
+/// it was given back, `None` where the failure says something else.
+pub fn captured_of(failure: &Failure) -> Option<i64> {
+    let is_settled = failure.reason_text() == Some("PERMIT_SETTLED");
+    let details = failure.details_json().filter(|_| is_settled)?;
+    Some(details["captured_micro_usd"].as_i64().unwrap_or(0))
+        .filter(|_| details["state"] == "captured")
 }
 
 /// Takes one of a rate: at most `amount` within any `per_seconds`, shared by the caller's `user`,

@@ -265,18 +265,13 @@ impl Work {
         if !hold.is_settled_by(primitive, &scope.narrowest(), self.call.word()) {
             return Err(not_found("the permit").into());
         }
-        let over = || Refusal {
-            reason: Some("PERMIT_SETTLED".into()),
-            ..failure("state_conflict", "the permit is settled already")
-        };
         let busy = || Refusal {
             retry_after_seconds: Some(1),
             ..failure("job_not_ready", "another request settles the permit")
         };
         let is_contradicted = hold.is_contradicted(self.call.word());
         if !hold.is_left() && !is_contradicted {
-            let state = json!({ "state": hold.state.as_str() }).to_string();
-            return Err(Refusal { details: Some(state), ..over() }.into());
+            return Err(hold.refuse_settling().into());
         }
         if hold.has_settler(self.now) {
             return Err(busy().into());
@@ -308,7 +303,7 @@ impl Work {
             }
             Err(CommitError::Rejected(Rejection::Conflict { .. })) => Err(busy().into()),
             Err(CommitError::Rejected(Rejection::Refused(Refused::Inactive { .. }))) => {
-                Err(over().into())
+                Err(hold.refuse_settling().into())
             }
             Err(error) => Err(self.abort_commit(error)),
         }

@@ -4,8 +4,9 @@
 use charter_engine::leave::{caps_space, own_scope};
 use charter_engine::{Leave, Proposal};
 use charter_governance::caps;
+use charter_kernel::calendar::Slot;
 use charter_kernel::governance::hold::{meters_space, spend_space};
-use charter_kernel::meter::{Meter, Slot};
+use charter_kernel::meter::Meter;
 use charter_kernel::role::Role;
 use charter_kernel::scope::{Actor, Principal, Subject};
 use charter_kernel::unit::{Draft, Key, Reach, Unit, Write};

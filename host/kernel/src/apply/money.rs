@@ -6,8 +6,9 @@
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use crate::calendar::Slot;
 use crate::ledger::{self, Account, Phase};
-use crate::meter::{self, Admission, Meter, Slot, Tally};
+use crate::meter::{self, Admission, Meter, Tally};
 use crate::unit::{Key, Refused};
 
 /// The meter's new body, which is its first one where it has none before.

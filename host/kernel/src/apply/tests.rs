@@ -8,10 +8,11 @@ use proptest::prelude::*;
 mod holds;
 
 use super::{Head, State, Stored, Touches, add_to_body, apply, check, merge};
+use crate::calendar::Slot;
 use crate::governance::hold::is_book;
 use crate::ledger::{Account, Normal, Phase};
 use crate::limits::TAKEN_BYTES_MAX;
-use crate::meter::{Admission, Meter, Slot, Tally};
+use crate::meter::{Admission, Meter, Tally};
 use crate::time::Instant;
 use crate::unit::{
     Applied, Claim, Draft, Guard, Key, LogKey, Reach, Refused, Rejection, Space, Take, Unit, Write,
@@ -223,6 +224,7 @@ fn money() -> impl Strategy<Value = Write> {
         spent,
         beyond,
         freezes: false,
+        at: NOW,
     });
     prop_oneof![
         (0..2_u8).prop_map(|n| ensured(meter(n), &Meter::new(day(1), 0))),

@@ -5,8 +5,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::calendar::Slot;
 use crate::governance::hold::is_book;
-use crate::meter::Slot;
 use crate::unit::{Claim, Draft, FactKind, Guard, Key, LogKey, Reach, Space, Unit, Write};
 
 /// How a row is held while the batch runs.

@@ -5,9 +5,9 @@
 //! the spend records. Invariant: an amount is reserved only on a meter that knows what was spent in
 //! its window, or in the unit that tells it.
 
-use super::calendar::{Calendar, Window};
 use super::hold::{Charge, Counted, is_own, meters_space};
 use super::policy::Grant;
+use crate::calendar::{Calendar, Window};
 use crate::meter::{Admission, Count, Meter};
 use crate::time::Instant;
 use crate::unit::{Guard, Key, Reach, Write};
@@ -124,6 +124,12 @@ impl Cap {
         self.scope.strip_prefix(LIMIT)
     }
 
+    /// The amounts in a window as it counts them: beside a soft cap stands what people let through.
+    fn standing(&self, meter: &Meter, window: &Window) -> Count {
+        let count = meter.standing(&window.slot);
+        if self.hard { count.whole() } else { count }
+    }
+
     /// Looks at the cap by its meter's row, at that version.
     pub fn look(self, row: Option<(Meter, u64)>, now: Instant) -> Look {
         let mut window = self.calendar.window(now);
@@ -139,7 +145,7 @@ impl Cap {
         if known.current.follows(&window.slot) {
             window.slot = known.current.clone();
         }
-        let count = known.standing(&window.slot);
+        let count = self.standing(&known, &window);
         Look::Counted(Gauge { cap: self, window, count, opening: None })
     }
 }
@@ -159,7 +165,7 @@ impl Unsummed {
     pub fn sum_up(self, spent: i64) -> Gauge {
         let Self { cap, window, mut known, version } = self;
         known.open(&window.slot, spent);
-        let count = known.standing(&window.slot);
+        let count = cap.standing(&known, &window);
         Gauge { cap, window, count, opening: Some(Opening { spent, version }) }
     }
 }
@@ -191,7 +197,11 @@ impl Gauge {
             meter: self.cap.meter.clone(),
             slot: self.window.slot.clone(),
             amount: if self.cap.unit == Counted::Times { 1 } else { amount },
-            admission: if beyond { Admission::Beyond(most) } else { Admission::Within(most) },
+            admission: match (beyond, self.cap.hard) {
+                (true, _) => Admission::Beyond(most),
+                (false, true) => Admission::Within(most),
+                (false, false) => Admission::Beside(most),
+            },
             unit: self.cap.unit,
         }
     }
@@ -306,6 +316,26 @@ mod tests {
     }
 
     #[test]
+    fn what_was_let_through_stands_beside_a_soft_cap_alone() {
+        let look = |hard| {
+            let (mut meter, version) = row("user", true, 60).unwrap();
+            meter
+                .counts
+                .values_mut()
+                .for_each(|count| (count.over_spent, count.over_reserved) = (5, 7));
+            let mut day = cap("user");
+            day.hard = hard;
+            match day.look(Some((meter, version)), NOW) {
+                Look::Counted(gauge) => {
+                    (gauge.count.spent, gauge.count.reserved, gauge.admits(28), gauge.admits(29))
+                }
+                Look::Unsummed(_) => panic!("it counts"),
+            }
+        };
+        assert_eq!((look(false), look(true)), ((60, 0, true, true), (65, 7, true, false)));
+    }
+
+    #[test]
     fn it_admits_what_is_left_and_counts_times_once() {
         let money = gauge("kit", row("kit", true, 60), 0);
         assert!(money.admits(40) && !money.admits(41) && !money.admits(i64::MAX));
@@ -316,6 +346,14 @@ mod tests {
         assert!(times.admits(1_000));
         assert_eq!(times.charge(1_000, false).amount, 1);
         assert_eq!(money.charge(9, true).admission, Admission::Beyond(100));
+        let within = |hard, beyond| {
+            let cap = Cap { hard, ..money.cap.clone() };
+            Gauge { cap, ..money.clone() }.charge(9, beyond).admission
+        };
+        assert_eq!(
+            (within(true, false), within(false, false)),
+            (Admission::Within(100), Admission::Beside(100))
+        );
         let soft = Gauge {
             cap: Cap { hard: false, ..money.cap.clone() },
             count: Count { over_reserved: 70, ..money.count },

@@ -9,10 +9,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::policy::Decision;
+use crate::calendar::Slot;
 use crate::json_text;
 use crate::lease;
 use crate::ledger::Phase;
-use crate::meter::{Admission, Slot, Tally};
+use crate::meter::{Admission, Tally};
 use crate::refusal::Failure;
 use crate::time::Instant;
 use crate::unit::{Draft, Guard, Key, LogKey, Reach, Space, Write};
@@ -163,6 +164,9 @@ pub struct Subject {
     /// The account of the person behind the actor. Absent in rows of earlier builds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub root: Option<String>,
+    /// Whether its user is deleted, and only told of: an over-capture stops nobody then.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub gone: bool,
 }
 
 /// An amount that stands reserved in one scope.
@@ -389,12 +393,12 @@ impl Hold {
 
     /// Counts what was spent in the scopes that had no cap when it was held: where one has come
     /// since, it counts there. Elsewhere there is no meter, and nothing happens.
-    fn tally_since(&self, spent: i64) -> impl Iterator<Item = Write> {
+    fn tally_since(&self, spent: i64, at: Instant) -> impl Iterator<Item = Write> {
         let is_of = |charge: &Charge, scope: &str| charge.scope == scope && !is_own(&charge.meter);
         let uncharged = move |scope: &str| !self.charges.iter().any(|charge| is_of(charge, scope));
         let scopes =
             self.subject.cap_scopes().into_iter().filter(move |(scope, _)| uncharged(scope));
-        let tally = Tally { released: 0, spent, beyond: false, freezes: false };
+        let tally = Tally { released: 0, spent, beyond: false, freezes: false, at };
         scopes.map(move |(scope, reach)| Write::Tally {
             meter: Key::new(&reach, &meters_space(), scope),
             slot: Slot::without_cap(),
@@ -453,6 +457,18 @@ impl Hold {
     /// happened all the same.
     pub fn is_contradicted(&self, word: Word) -> bool {
         self.state == State::Voided && word == Word::Provider
+    }
+
+    /// The failure of who would settle it once more: `PERMIT_SETTLED`, with its state and what was
+    /// captured of it in the details.
+    pub fn refuse_settling(&self) -> Failure {
+        let captured = self.actual.filter(|_| self.state == State::Captured);
+        let details = json!({ "state": self.state.as_str(), "captured_micro_usd": captured });
+        Failure {
+            reason: Some("PERMIT_SETTLED".into()),
+            details: Some(details.to_string()),
+            ..Failure::new("state_conflict", "the permit is settled already")
+        }
     }
 
     /// The request that hears that word takes it up again, alone. Nothing is set aside for it any
@@ -562,12 +578,12 @@ impl Hold {
     /// Releases all that it sets aside, and counts and posts what was spent.
     fn spend(&self, id: &str, capture: Capture, now: Instant) -> Vec<Write> {
         let Capture { actual, freezes } = capture;
-        let freezes = freezes && !self.subject.is_of_organization();
+        let freezes = freezes && !self.subject.is_of_organization() && !self.subject.gone;
         let narrowest = self.charges.iter().rposition(Charge::can_freeze);
         let ends = self.charges.iter().enumerate().map(|(at, charge)| {
             let spent = if charge.unit == Counted::Money { actual } else { charge.amount };
             let freezes = freezes && narrowest == Some(at) && !charge.is_wide();
-            charge.end(self.aside(charge.amount), spent, freezes)
+            charge.end(self.aside(charge.amount), spent, freezes, now)
         });
         let mut writes: Vec<Write> = ends.collect();
         if let (Some(pay), Some(held)) = (&self.pay, self.amount) {
@@ -581,7 +597,7 @@ impl Hold {
             writes.extend(entries(pay, actual, id, &self.component));
         }
         if self.is_spending() {
-            writes.extend(self.tally_since(actual));
+            writes.extend(self.tally_since(actual, now));
             writes.extend(self.record(actual, now));
             let own = self.charges.iter().filter(|charge| is_own(&charge.meter));
             writes.extend(own.flat_map(|charge| self.record_own(&charge.meter, actual, now)));
@@ -593,7 +609,7 @@ impl Hold {
     pub fn void(&self, id: &str, now: Instant) -> Step {
         let state = if self.actual.is_some() { State::Captured } else { State::Voided };
         let next = Self { state, settler: None, ended_at: Some(now), ..self.clone() };
-        let end = |charge: &Charge| charge.end(self.aside(charge.amount), 0, false);
+        let end = |charge: &Charge| charge.end(self.aside(charge.amount), 0, false, now);
         let mut writes: Vec<Write> = self.charges.iter().map(end).collect();
         if let (Some(pay), Some(amount)) = (&self.pay, self.amount) {
             writes.push(Write::Transfer {
@@ -747,9 +763,9 @@ impl Charge {
         Write::Reserve { meter, slot, amount: self.amount, admission: self.admission }
     }
 
-    fn end(&self, released: i64, spent: i64, freezes: bool) -> Write {
+    fn end(&self, released: i64, spent: i64, freezes: bool, at: Instant) -> Write {
         let beyond = self.admission.is_beyond();
-        let tally = Tally { released, spent, beyond, freezes };
+        let tally = Tally { released, spent, beyond, freezes, at };
         Write::Tally { meter: self.meter.clone(), slot: self.slot.clone(), tally }
     }
 }

@@ -1,9 +1,10 @@
 //! The limits of one unit: what fits in every database is taken, and nothing else.
 
 use charter_kernel::apply::{check, claim_fits, key_fits, size, text_fits};
+use charter_kernel::calendar::Slot;
 use charter_kernel::ledger::Phase;
 use charter_kernel::limits::{KEY_BYTES_MAX, UNIT_BYTES_MAX, UNIT_ROWS_MAX};
-use charter_kernel::meter::{Admission, Slot, Tally};
+use charter_kernel::meter::{Admission, Tally};
 use charter_kernel::unit::{
     Claim, Draft, Fact, FactKind, Guard, Key, LogKey, Reach, Refused, Space, Take, Unit, Write,
 };
@@ -133,7 +134,7 @@ fn writes(text: &str) -> Vec<Write> {
     let (key, slot, draft) = (key(text), Slot::without_cap(), draft("{}"));
     let log = LogKey { reach: reach(), log: text.to_owned() };
     let claim = Claim::name("n", "a");
-    let tally = Tally { released: 0, spent: 0, beyond: false, freezes: false };
+    let tally = Tally { released: 0, spent: 0, beyond: false, freezes: false, at: NOW };
     let at = || key.clone();
     vec![
         Write::Insert { key: at(), draft: draft.clone() },

@@ -1,10 +1,11 @@
 //! Meters and accounts as rows of a unit: each refusal of money, by the row that it names.
 
+use charter_kernel::calendar::Slot;
 use charter_kernel::ledger::{Account, Normal, Phase};
-use charter_kernel::meter::{Admission, Count, Meter, Slot, Tally};
+use charter_kernel::meter::{Admission, Count, Meter, Tally};
 use charter_kernel::unit::{Key, Refused, Write};
 
-use crate::bed::{Database, account, book, insert, key, meter};
+use crate::bed::{Database, NOW, account, book, insert, key, meter};
 
 fn day(n: u8) -> Slot {
     Slot::new("day UTC", &format!("2026-11-0{n}"))
@@ -15,7 +16,7 @@ fn reserve(scope: &str, amount: i64, admission: Admission) -> Write {
 }
 
 fn tally(released: i64, spent: i64) -> Tally {
-    Tally { released, spent, beyond: false, freezes: false }
+    Tally { released, spent, beyond: false, freezes: false, at: NOW }
 }
 
 fn metered(spent: i64) -> Database {

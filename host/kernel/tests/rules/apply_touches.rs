@@ -1,8 +1,9 @@
 //! The rows that a unit touches, and how each is held: what is not named here is not read.
 
 use charter_kernel::apply::{RowLock, Touches, Wanted, facts_log, meeting_rows};
+use charter_kernel::calendar::Slot;
 use charter_kernel::ledger::Phase;
-use charter_kernel::meter::{Admission, Slot, Tally};
+use charter_kernel::meter::{Admission, Tally};
 use charter_kernel::unit::{Claim, Draft, Fact, FactKind, Guard, Key, LogKey, Reach, Unit, Write};
 use serde_json::json;
 
@@ -97,7 +98,7 @@ fn a_unique_value_is_looked_up_with_its_row() {
 
 #[test]
 fn the_books_have_no_revisions() {
-    let tally = Tally { released: 0, spent: 0, beyond: false, freezes: false };
+    let tally = Tally { released: 0, spent: 0, beyond: false, freezes: false, at: NOW };
     let slot = Slot::new("day UTC", "2026-11-01");
     let reserve = Write::Reserve {
         meter: meter("user"),
@@ -156,7 +157,7 @@ fn a_log_is_touched_by_what_is_written_to_it_and_facts_only_where_they_are_numbe
 fn units_meet_at_shared_rows_of_money_alone() {
     let shared = Key { reach: Reach::organization("o"), ..meter("organization") };
     let slot = || Slot::new("day UTC", "2026-11-01");
-    let tally = Tally { released: 0, spent: 1, beyond: false, freezes: false };
+    let tally = Tally { released: 0, spent: 1, beyond: false, freezes: false, at: NOW };
     let met = |write: Write| meeting_rows(&unit(vec![write])).cloned().collect::<Vec<_>>();
     let reserve = |meter: Key| Write::Reserve {
         meter,

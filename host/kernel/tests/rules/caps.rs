@@ -1,14 +1,14 @@
 //! A cap from its rule to its row: no interleaving of decisions and commits overshoots it, and its
 //! meter equals the sum of the records.
 
-use charter_kernel::governance::calendar::Calendar;
+use charter_kernel::calendar::{Calendar, Slot};
 use charter_kernel::governance::gauge::{
     Cap, Gauge, Look, grant_meter, grant_scope, is_grants, limit_scope,
 };
 use charter_kernel::governance::hold::{Counted, Hold, State, Word, meters_space};
 use charter_kernel::governance::policy::Grant;
 use charter_kernel::kit::Period;
-use charter_kernel::meter::{Admission, Meter, Slot};
+use charter_kernel::meter::{Admission, Meter};
 use charter_kernel::time::Instant;
 use charter_kernel::unit::{Guard, Key, Reach, Unit, Write};
 use proptest::prelude::*;
@@ -255,6 +255,100 @@ proptest! {
                 Turn::Begin => begin(&mut database),
             }
             check(&database)?;
+        }
+    }
+}
+
+/// A change of what is capped, or of the time, between the steps of holds.
+#[derive(Clone, Debug)]
+enum Change {
+    Hours(i64),
+    Cap(Option<usize>),
+    Take(i64),
+    End(usize, i64),
+}
+
+fn changes() -> impl Strategy<Value = Vec<Change>> {
+    let one = prop_oneof![
+        2 => (1..40_i64).prop_map(Change::Hours),
+        2 => prop::option::weighted(0.8, 0..Period::ALL.len()).prop_map(Change::Cap),
+        4 => (1..100_i64).prop_map(Change::Take),
+        3 => (0..8_usize, 0..90_i64).prop_map(|(which, actual)| Change::End(which, actual)),
+    ];
+    prop::collection::vec(one, 0..60)
+}
+
+/// A hold, as the plainest book keeps it.
+struct Booked {
+    id: String,
+    slot: Option<Slot>,
+    amount: i64,
+    captured: Option<(Instant, i64)>,
+}
+
+impl Booked {
+    /// Its amount in a window: what is held of another period counts too, and what was captured in
+    /// it, but not what counts in an earlier window of the same period.
+    fn stands_in(&self, slot: &Slot, starts: Instant) -> i64 {
+        let is_earlier = self.slot.as_ref().is_some_and(|own| own.is_alike(slot) && own != slot);
+        match self.captured {
+            _ if is_earlier => 0,
+            Some((at, actual)) if at >= starts => actual,
+            None if self.slot.is_some() => self.amount,
+            _ => 0,
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Whatever comes and goes, changes its period, or is captured when: nothing is admitted for
+    /// which the window has no room.
+    #[test]
+    fn no_change_of_a_cap_or_its_period_makes_room(changes in changes()) {
+        let mut database = Database::default();
+        let (mut now, mut period, mut book) = (NOW, None, Vec::<Booked>::new());
+        for change in changes {
+            match change {
+                Change::Hours(hours) => now = now.plus_ms(hours * 3_600_000),
+                Change::Cap(next) => {
+                    if period.is_none() && next.is_some() {
+                        begin(&mut database);
+                    }
+                    period = next;
+                }
+                Change::Take(amount) => {
+                    let id = format!("h{}", book.len());
+                    let Some(period) = period else {
+                        let hold = Hold { amount: Some(amount), capturable: Some(amount), charges: Vec::new(), at: now, ..free() };
+                        prop_assert!(database.commit(unit(hold.take(&id))).is_ok());
+                        book.push(Booked { id, slot: None, amount, captured: None });
+                        continue;
+                    };
+                    let calendar = Calendar::new(Period::ALL[period], "UTC").unwrap();
+                    let gauge = look(&database, Cap { calendar, ..user() }, now);
+                    let (_, taken) = taking(&id, &gauge, amount, now);
+                    let (slot, starts) = (gauge.window.slot.clone(), gauge.window.starts);
+                    let stands: i64 = book.iter().map(|one| one.stands_in(&slot, starts)).sum();
+                    if database.commit(taken).is_ok() {
+                        prop_assert!(stands + amount <= MOST, "{} beside {} in {:?}", amount, stands, slot);
+                        book.push(Booked { id, slot: Some(slot), amount, captured: None });
+                    }
+                }
+                Change::End(which, actual) => {
+                    let open: Vec<&mut Booked> = book.iter_mut().filter(|one| one.captured.is_none()).collect();
+                    let count = open.len();
+                    let Some(one) = open.into_iter().nth(which % count.max(1)) else { continue };
+                    let key = charter_kernel::governance::hold::key("o", &one.id);
+                    let hold: Hold = serde_json::from_str(&database.row(&key).body).unwrap();
+                    let actual = actual.min(one.amount);
+                    let step = hold.capture(&one.id, hold.admit_capture(actual, Word::Asker).unwrap(), now);
+                    let ended = Unit { guards: step.guards, ..unit(step.writes) };
+                    prop_assert!(database.commit(ended).is_ok());
+                    one.captured = Some((now, actual));
+                }
+            }
         }
     }
 }

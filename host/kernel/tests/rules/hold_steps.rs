@@ -178,7 +178,7 @@ fn a_capture_counts_money_as_spent_and_times_once() {
     let step = capture(&hold, 25);
     assert_eq!((step.hold.state, step.hold.actual), (State::Captured, Some(25)));
     assert_eq!(step.hold.ended_at, Some(NOW));
-    let tally = |released, spent| Tally { released, spent, beyond: false, freezes: false };
+    let tally = |released, spent| Tally { released, spent, beyond: false, freezes: false, at: NOW };
     let window = day().as_str().to_owned();
     let expected = [
         ("organization".to_owned(), window.clone(), tally(30, 25)),
@@ -425,7 +425,7 @@ fn what_a_provider_reports_sets_nothing_aside_and_all_of_it_counts() {
     assert!(!writes.iter().any(|write| matches!(write, Write::Reserve { .. })));
     assert_eq!(transfers(&writes), [(30, Phase::Settle { reserved: 0 })]);
     let ends = tallies(&writes).into_iter().map(|(meter, _, tally)| (meter, tally));
-    let tally = |spent, freezes| Tally { released: 0, spent, beyond: false, freezes };
+    let tally = |spent, freezes| Tally { released: 0, spent, beyond: false, freezes, at: NOW };
     let expected = [("kit", tally(30, true)), ("limit:l:count", tally(1, false))];
     assert_eq!(ends.collect::<Vec<_>>(), expected.map(|(meter, tally)| (meter.to_owned(), tally)));
     let dropped = hold.void("h", NOW);
@@ -457,6 +457,19 @@ fn an_over_capture_of_the_organizations_own_freezes_nothing() {
     };
     assert!(freezes(Some("u")));
     assert!(!freezes(None), "nobody could let the organization's limit admit again");
+}
+
+#[test]
+fn what_is_told_of_a_user_who_is_gone_stops_nobody() {
+    let frozen = |gone| {
+        let subject = Subject { user: None, gone, ..free().subject };
+        let charges = vec![charge("project", 30, Counted::Money)];
+        let hold = Hold { charges, subject, reported: true, capturable: Some(0), ..paid(30) };
+        let step = hold.capture("h", hold.capture_told(1), NOW);
+        let told = &tallies(&step.writes)[0].2;
+        (told.spent, told.freezes)
+    };
+    assert_eq!((frozen(false), frozen(true)), ((1, true), (1, false)));
 }
 
 #[test]

@@ -1,10 +1,11 @@
 //! Holds that the tests are about, and how an amount of theirs can end.
 
+use charter_kernel::calendar::Slot;
 use charter_kernel::governance::hold::{
     Charge, Counted, Hold, OverCapture, Pay, State, Subject, Word,
 };
 use charter_kernel::governance::policy::{Decision, Verdict};
-use charter_kernel::meter::{Admission, Slot};
+use charter_kernel::meter::Admission;
 use charter_kernel::unit::Reach;
 use proptest::prelude::*;
 
@@ -54,6 +55,7 @@ pub fn free() -> Hold {
             user: Some("u".into()),
             kit: None,
             root: None,
+            gone: false,
             actor: ("key".into(), "k".into()),
         },
         request: "r".into(),

@@ -1,6 +1,6 @@
 //! Days, windows and occurrences where clocks change: nothing is counted twice or skipped.
 
-use charter_kernel::governance::calendar::{Calendar, Window};
+use charter_kernel::calendar::{Calendar, Window};
 use charter_kernel::kit::Period;
 use charter_kernel::schedule::{Schedule, next_occurrence};
 use charter_kernel::time::{Instant, Zone};

@@ -2,8 +2,8 @@
 
 use charter_governance::decide::{self, Person};
 use charter_kernel::authority::Class;
+use charter_kernel::calendar::Slot;
 use charter_kernel::governance::hold::{self, Hold, OverCapture, STATE, State, Word, space};
-use charter_kernel::governance::meter::Slot;
 use charter_kernel::manifest::Paging;
 use charter_kernel::money::AMOUNT_MAX;
 use charter_kernel::refusal::Refusal;

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use charter_governance::caps::Case;
 use charter_governance::gateway;
 use charter_kernel::authority::Class;
-use charter_kernel::governance::calendar::Window;
+use charter_kernel::calendar::Window;
 use charter_kernel::governance::gauge::Gauge;
 use charter_kernel::governance::hold::spend_space;
 use charter_kernel::id::{ProjectId, UserId};
@@ -337,7 +337,7 @@ pub async fn sum_spend(
 }
 
 fn month(time_zone: &str, at: Instant) -> Result<Window, Refusal> {
-    let calendar = charter_kernel::governance::calendar::Calendar::new(Period::Month, time_zone);
+    let calendar = charter_kernel::calendar::Calendar::new(Period::Month, time_zone);
     Ok(calendar.map_err(|_| Refusal::internal())?.window(at))
 }
 

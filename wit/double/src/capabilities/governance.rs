@@ -7,7 +7,7 @@
 use std::collections::BTreeSet;
 
 use charter_kernel::apply::rule;
-use charter_kernel::governance::calendar::Calendar;
+use charter_kernel::calendar::Calendar;
 use charter_kernel::governance::gauge::{Cap, Gauge, Look};
 use charter_kernel::governance::hold::{
     self, Capture, Counted, Hold, OverCapture, Pay, Settler, State as Stand, Subject, meters_space,
@@ -57,6 +57,7 @@ impl Work {
             kit: None,
             actor: (scope.actor().kind.as_str().to_owned(), scope.actor().id.clone()),
             root: scope.principal().root.clone(),
+            gone: false,
         }
     }
 
@@ -333,14 +334,9 @@ impl Work {
         if !hold.is_settled_by(world.name(), &reach, self.call.word) {
             return Err(absent());
         }
-        let over = || Failure {
-            reason: Some("PERMIT_SETTLED".into()),
-            ..Failure::new("state_conflict", "the permit is settled already")
-        };
         let is_contradicted = hold.is_contradicted(self.call.word);
         if !hold.is_left() && !is_contradicted {
-            let state = json!({ "state": hold.state.as_str() }).to_string();
-            return Err(Failure { details: Some(state), ..over() });
+            return Err(hold.refuse_settling());
         }
         let busy = || Failure {
             retry_after_seconds: Some(1),
@@ -361,7 +357,7 @@ impl Work {
         match world.commit(&unit) {
             Ok(()) => self.record_permit(None, id, step.hold),
             Err(Rejection::Conflict { .. }) => return Err(busy()),
-            Err(Rejection::Refused(_)) => return Err(over()),
+            Err(Rejection::Refused(_)) => return Err(hold.refuse_settling()),
         }
         Ok(id.to_owned())
     }

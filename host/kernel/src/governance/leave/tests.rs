@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
-use crate::governance::calendar::Calendar;
+use crate::calendar::Calendar;
 use crate::governance::gauge::{Cap, Look};
 use crate::governance::hold::{Counted, meters_space};
 use crate::id::{OrganizationId, ProjectId, UserId};
@@ -348,7 +348,7 @@ proptest! {
                     prop_assert!(by_a_person && !gauge.cap.hard);
                     prop_assert_eq!((admitted, Some(most)), (amount <= most, gauge.cap.most));
                 }
-                Admission::Within(_) => prop_assert_eq!(admitted, gauge.admits(amount)),
+                Admission::Within(_) | Admission::Beside(_) => prop_assert_eq!(admitted, gauge.admits(amount)),
             }
         }
         prop_assert_eq!(hold.charges.len(), gauges.len());

@@ -50,6 +50,7 @@ impl Bed {
                 kit: None,
                 actor: ("session".into(), "s".into()),
                 root: None,
+                gone: false,
             },
             asked_by: Some(self.owner.to_string()),
             policy_ids: Vec::new(),
