@@ -161,5 +161,11 @@ on_both! {
         let refused = put("https://two.example.com/v1", None).expect_error(400, "invalid_input");
         assert_eq!(refused["param"], "credential");
         assert_eq!(put("https://two.example.com/v1", Some("")).expect(200)["provider"]["credential"], "none");
+        // Nobody's binding is removed in place of another's.
+        let tenant = world.register();
+        let both = format!("/v1/operator/providers/some.thing?organization_id={}&project_id={}", tenant.organization, tenant.project);
+        for answer in [world.operator().get(&both), world.operator().delete(&both)] {
+            assert_eq!(answer.expect_error(400, "invalid_input")["param"], "organization_id");
+        }
     }
 }

@@ -195,7 +195,7 @@ pub fn admit(scope: &Scope, class: Class, access: Access) -> Result<(), Refusal>
 /// As [`admit`].
 pub fn admit_principal(principal: &Principal, class: Class, access: Access) -> Result<(), Refusal> {
     let Some(row) = class.row() else {
-        // Whoever calls what is open has no role; who has one has no more power here than elsewhere.
+        // Callers of what is open have no role; one that has a role has no more power here than elsewhere.
         let power = Power::Read.at_least(access);
         let role = principal.role.filter(|role| class == Class::Open && !power.is_of(*role));
         return role.map_or(Ok(()), |role| Err(insufficient(role, power)));

@@ -74,8 +74,8 @@ pub struct Request<'a> {
 
 /// The fingerprint of what makes a request the same request.
 ///
-/// What is kept of it is keyed: a body may hold a password or a short secret, and who reads the rows
-/// and has no key of the deployment's must not be able to try them out.
+/// A record keeps it under a key: a body may hold a password or a short secret, and nobody who reads the
+/// rows and has no key of the deployment's is to try them out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fingerprint {
     keyed: [u8; 32],
@@ -286,7 +286,7 @@ mod tests {
     fn nobody_without_the_key_tells_a_body_by_what_is_kept() {
         let request = |body| Request {
             method: "PUT",
-            path: "/vault/pin",
+            path: "/notes/pin",
             query: &[],
             content_type: "application/json",
             body,
@@ -297,7 +297,7 @@ mod tests {
         let guessed = Fingerprint::new(&[8; 32], request(b"4821"));
         assert_eq!(decide(&kept, &guessed), Recall::Mismatch);
         assert_eq!(decide(&kept, &print), Recall::Running);
-        // What an earlier build has kept is the same request still.
+        // A record of an earlier build is of the same request still.
         let earlier = Record { fingerprint: hex(&print.bare), ..kept };
         assert_eq!(decide(&earlier, &print), Recall::Running);
         assert_eq!(decide(&earlier, &Fingerprint::new(&KEY, request(b"4822"))), Recall::Mismatch);

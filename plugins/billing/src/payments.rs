@@ -365,7 +365,7 @@ pub(crate) fn capture_received(
             // A person has said so before, or less: nobody has leave for the rest. A hold that was
             // given back is captured all the same.
             Err(failure) if failure.reason_text() == Some("PERMIT_SETTLED") => {
-                let rest = governance::captured_of(&failure).map_or(0, |said| amount - said);
+                let rest = governance::former_capture(&failure).map_or(0, |said| amount - said);
                 if rest > 0 {
                     Proposal::new(TOP_UP, hold).amount(rest).report()?;
                 }

@@ -119,14 +119,14 @@ impl Permit {
 /// A hold that an earlier request kept, or left in doubt, for this request alone: one of this
 /// primitive and of the caller's user; of any user of the organization where it is a provider's
 /// signed word that is heard for the organization as a whole. One that is over is the failure of
-/// [`captured_of`].
+/// [`former_capture`].
 pub fn reopen(permit: &str) -> Result<Permit> {
     Ok(Permit(host::reopen(permit)?))
 }
 
-/// What was captured, in micro-US-dollars, of a hold that [`reopen`] has found settled: nothing where
-/// it was given back, `None` where the failure says something else.
-pub fn captured_of(failure: &Failure) -> Option<i64> {
+/// The amount, in micro-US-dollars, that was captured of a hold which [`reopen`] has found settled;
+/// `None` where nothing was, or the failure says something else.
+pub fn former_capture(failure: &Failure) -> Option<i64> {
     let is_settled = failure.reason_text() == Some("PERMIT_SETTLED");
     let details = failure.details_json().filter(|_| is_settled)?;
     Some(details["captured_micro_usd"].as_i64().unwrap_or(0))

@@ -303,8 +303,8 @@ impl Booked {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Whatever comes and goes, changes its period, or is captured when: nothing is admitted for
-    /// which the window has no room.
+    /// Nothing is admitted for which the window has no room, whatever cap comes and goes or changes
+    /// its period, and whenever a hold is captured.
     #[test]
     fn no_change_of_a_cap_or_its_period_makes_room(changes in changes()) {
         let mut database = Database::default();
