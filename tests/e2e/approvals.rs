@@ -307,6 +307,21 @@ on_both! {
         world.books_agree();
     }
 
+    fn the_same_proposed_twice_with_the_last_beyond_a_soft_budget_is_made_once(world: Builder::new().bare()) {
+        let (tenant, owner) = govern(world, 1);
+        budget(&tenant, json!({ "cap_cents": 200, "period": "day", "hard": false }));
+        let leave = |name: &str| json!({ "leave": "script.spend", "amount": DOLLAR, "as": name });
+        let capture = |name: &str| json!({ "capture": name, "amount": DOLLAR });
+        let steps = json!([leave("a"), leave("b"), leave("c"), capture("a"), capture("b"), capture("c")]);
+        let asked = waits(&play(&tenant.client, steps));
+        decide(&owner, &asked, "approve").expect(200);
+        let ended = end(&tenant.client, &asked);
+        assert_eq!((&ended["status"], &ended["error"]), (&json!("succeeded"), &Value::Null), "{ended}");
+        let holds = tenant.client.get("/v1/governance/holds?state=captured").expect(200);
+        assert_eq!(holds["holds"].as_array().unwrap().len(), 3);
+        world.books_agree();
+    }
+
     fn what_is_let_beyond_a_soft_budget_is_made_under_the_grant_that_its_own_hold_fills(world: Builder::new().bare()) {
         let (tenant, owner) = govern(world, 1);
         budget(&tenant, json!({ "cap_cents": 200, "period": "day", "hard": false }));

@@ -39,8 +39,8 @@ fn rewrite(build: u32, old: &str, new: &str) -> Vec<u8> {
     wasm
 }
 
-/// A build in which an operation is open to everybody.
-fn opening(build: u32, operation: &str) -> Vec<u8> {
+/// A build in which an operation is open to everybody, at this mount.
+fn opening(build: u32, operation: &str, mount: &str) -> Vec<u8> {
     let mut wasm = Artefacts::get().probe(build);
     let named = format!("\"id\": \"{operation}\"");
     let at = wasm
@@ -51,7 +51,7 @@ fn opening(build: u32, operation: &str) -> Vec<u8> {
     let mut values = serde_json::Deserializer::from_slice(&wasm[start..]).into_iter::<Value>();
     let mut declared = values.next().unwrap().unwrap();
     let end = start + values.byte_offset();
-    (declared["auth"], declared["mounts"]) = (json!("none"), json!(["company"]));
+    (declared["auth"], declared["mounts"]) = (json!("none"), json!([mount]));
     let text = format!("{:<1$}", declared.to_string(), end - start);
     assert_eq!(text.len(), end - start, "the text has room for it");
     wasm[start..end].copy_from_slice(text.as_bytes());
@@ -212,9 +212,25 @@ on_both! {
         assert_eq!(called(&tenant.client)["failure"], "resource_not_found");
     }
 
+    fn what_a_primitive_is_to_be_told_arrives_whatever_its_pin_says(world: Builder::new().bare()) {
+        install(world, 900_001);
+        // A version that asks for what nobody has agreed to, and serves nobody.
+        let staged = world.upload("probe", &opening(900_002, "probe.pair", "root"), false).expect(201);
+        assert_ne!(staged["component"]["asks"], json!([]), "{staged}");
+        let tenant = world.register();
+        let kit = tenant.kit("pinned", json!({"probe": {"enabled": true, "version": "1.0.900002"}}));
+        let user = tenant.user_with_kit("pinned", &kit);
+        tenant.client.get(&format!("/v1/users/{user}/probe")).expect_error(501, "not_configured");
+        tenant.client.post(&format!("/v1/users/{user}/revoke"), &json!({})).expect(200);
+        let told = json!({"kind": "revoked", "user": user, "left": 0});
+        until("it is told", || {
+            tenant.client.get("/v1/probe/changes").expect(200)["changes"].as_array().unwrap().contains(&told)
+        });
+    }
+
     fn a_pinned_version_that_asks_for_no_credential_gives_nobody_more_power(world: Builder::new().bare()) {
         install(world, 900_001);
-        world.upload("probe", &opening(900_002, "probe.pair"), false).expect(201);
+        world.upload("probe", &opening(900_002, "probe.pair", "company"), false).expect(201);
         let tenant = world.register();
         let pin = json!({"primitives": {"probe": {"enabled": true, "version": "1.0.900002"}}});
         tenant.client.patch("/v1/kits/default", &pin).expect(200);

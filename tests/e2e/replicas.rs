@@ -285,3 +285,27 @@ fn a_version_activated_or_rolled_back_on_one_is_served_by_the_other() {
     serves(&there.client, "900001");
     serves(&tenant.client, "900001");
 }
+
+#[test]
+fn who_asks_on_two_at_once_under_one_key_is_answered_what_was_done_by_both() {
+    for _ in 0..8 {
+        let (here, there) = pair().register();
+        let made = here.client.post("/v1/cards", &json!({})).expect(201);
+        pair().world.fund(&here, 500);
+        // All the credit there is: for the second of two there is none left.
+        let top_up = |client: &Client| {
+            let path = format!("/v1/cards/{}/top-up", id(&made["card"]));
+            let call = client.call("POST", &path).json(&json!({"amount_cents": 500}));
+            call.idempotency_key("once").send()
+        };
+        let answers = std::thread::scope(|scope| {
+            let other = scope.spawn(|| top_up(&there.client));
+            [top_up(&here.client), other.join().unwrap()]
+        });
+        for answer in &answers {
+            assert!(matches!(answer.status, 200 | 409), "{answer}");
+        }
+        top_up(&here.client).expect(200);
+        top_up(&there.client).expect(200);
+    }
+}

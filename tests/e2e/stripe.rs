@@ -276,8 +276,11 @@ on_both! {
         for said in [0, 4_000_000] {
             let (double, tenant, body) = spent_by_half(world);
             let client = &tenant.client;
+            let user = id(&client.post("/v1/users", &json!({ "name": "buys" })).expect(201)["user"]);
+            client.patch(&format!("/v1/users/{user}"), &json!({ "budget": { "cap_cents": 1_000, "period": "total" } })).expect(200);
+            let named = client.with("x-service-user-id", &user);
             double.loses(1);
-            top_up(client, body.clone()).expect(200);
+            top_up(&named, body.clone()).expect(200);
             let hold = client.get("/v1/governance/holds").expect(200)["holds"][0]["id"].as_str().unwrap().to_owned();
             let word = json!({ "outcome": "captured", "amount_micro_usd": said, "reason": "Stripe lists as much." });
             browser(world, &tenant.email, PASSWORD).0.post(&format!("/v1/governance/holds/{hold}/resolve"), &word).expect(200);
@@ -286,11 +289,15 @@ on_both! {
                 tell(world, &tenant, &event("payment_intent.succeeded", intent(&format!("pi_{said}"), &asked, "metadata", 1_000)));
             }
             until("it is credit", || credit(client) == 1_500);
-            let question = json!({ "action": "billing.top_up", "amount_micro_usd": 1 });
+            let question = json!({ "action": "billing.top_up", "amount_micro_usd": 1, "user_id": user });
             let caps = client.post("/v1/governance/simulate", &question).expect(200)["caps"].clone();
-            let whole = caps.as_array().unwrap().iter().find(|cap| cap["scope"] == "organization").unwrap();
-            assert_eq!((&whole["spent_micro_usd"], &whole["reserved_micro_usd"]), (&json!(20_000_000), &json!(0)), "{said}");
-            assert_eq!(top_up(client, body).expect_error(403, "forbidden")["reason"], "budget_exceeded", "{said}");
+            for (scope, spent) in [("organization", 20_000_000), ("user", 10_000_000)] {
+                let cap = caps.as_array().unwrap().iter().find(|cap| cap["scope"] == scope).unwrap();
+                assert_eq!((&cap["spent_micro_usd"], &cap["reserved_micro_usd"]), (&json!(spent), &json!(0)), "{said} {scope}");
+            }
+            assert_eq!(top_up(client, body.clone()).expect_error(403, "forbidden")["reason"], "budget_exceeded", "{said}");
+            client.patch("/v1/organization", &json!({ "budget": null })).expect(200);
+            assert_eq!(top_up(&named, body).expect_error(403, "forbidden")["reason"], "scope_frozen", "{said}");
         }
         world.books_agree();
     }

@@ -363,7 +363,9 @@ impl Dialect {
 
     /// PostgreSQL: a batch's plan does not depend on its size, and every table is reached through
     /// its key; a plan made while the tables were small must not scan them when they have grown, nor
-    /// take a tenant that the statistics do not know yet for one of a few rows.
+    /// take a tenant that the statistics do not know yet for one of a few rows. The statements of a
+    /// batch follow each other at once: a host that is frozen amid one keeps the others waiting no
+    /// longer than that.
     fn words_for_writers(self) -> &'static str {
         match self {
             Self::Sqlite => {
@@ -371,7 +373,7 @@ impl Dialect {
                  PRAGMA wal_autocheckpoint = 0; PRAGMA cache_size = -32768; PRAGMA temp_store = MEMORY;"
             }
             Self::Postgres => {
-                "SET statement_timeout = 30000; SET idle_in_transaction_session_timeout = 30000; SET lock_timeout = 20000; \
+                "SET statement_timeout = 30000; SET idle_in_transaction_session_timeout = 3000; SET lock_timeout = 20000; \
                  SET synchronous_commit = on; SET jit = off; SET timezone = 'UTC'; SET plan_cache_mode = force_generic_plan; \
                  SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off; SET enable_material = off;"
             }

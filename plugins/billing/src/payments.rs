@@ -362,18 +362,13 @@ pub(crate) fn capture_received(
         let Some(hold) = &payment.body.permit else { continue };
         let amount = micro_usd(cents);
         match governance::reopen(hold) {
-            // A person has said so before, or less: nobody has leave for the rest. A hold that was
-            // given back is captured all the same.
-            Err(failure) if failure.reason_text() == Some("PERMIT_SETTLED") => {
-                let rest = governance::former_capture(&failure).map_or(0, |said| amount - said);
-                if rest > 0 {
-                    Proposal::new(TOP_UP, hold).amount(rest).report()?;
-                }
-            }
+            // Its own request settles it.
+            Err(failure) if failure.reason_text() == Some("PERMIT_SETTLED") => {}
             // It ended longer ago than such are kept.
             Err(failure) if failure.is("not_found") => {
                 Proposal::new(TOP_UP, hold).amount(amount).report()?;
             }
+            // In full, also where a person has said less.
             reopened => reopened?.capture(amount)?,
         }
         let (reference, failure) = (Some(reference.to_owned()), None);

@@ -6,7 +6,6 @@
 
 use serde_json::Value;
 
-use crate::Failure;
 use crate::bindings::charter::primitive::governance::Proposal as Raw;
 use crate::failure::Result;
 use crate::host::governance as host;
@@ -118,19 +117,10 @@ impl Permit {
 
 /// A hold that an earlier request kept, or left in doubt, for this request alone: one of this
 /// primitive and of the caller's user; of any user of the organization where it is a provider's
-/// signed word that is heard for the organization as a whole. One that is over is the failure of
-/// [`former_capture`].
+/// signed word that is heard for the organization as a whole. While such a word is heard one that is
+/// over is reopened too: what is captured of it then is all that it came to.
 pub fn reopen(permit: &str) -> Result<Permit> {
     Ok(Permit(host::reopen(permit)?))
-}
-
-/// The amount, in micro-US-dollars, that was captured of a hold which [`reopen`] has found settled;
-/// `None` where nothing was, or the failure says something else.
-pub fn former_capture(failure: &Failure) -> Option<i64> {
-    let is_settled = failure.reason_text() == Some("PERMIT_SETTLED");
-    let details = failure.details_json().filter(|_| is_settled)?;
-    Some(details["captured_micro_usd"].as_i64().unwrap_or(0))
-        .filter(|_| details["state"] == "captured")
 }
 
 /// Takes one of a rate: at most `amount` within any `per_seconds`, shared by the caller's `user`,

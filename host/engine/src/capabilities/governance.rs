@@ -105,9 +105,10 @@ impl Work {
 
     /// The leave that this place of the request was given before, if it proposes the same again.
     fn repeat_permit(&mut self, proposal: &Proposal) -> Option<String> {
-        let attempt = self.story.attempt;
-        let record = self.story.permits.get_mut(self.permits)?;
-        if record.attempt == attempt || record.proposal.as_ref() != Some(proposal) {
+        let (attempt, place) = (self.story.attempt, self.permits);
+        let is_before = |one: &&mut Permitted| one.place == place && one.attempt != attempt;
+        let record = self.story.permits.iter_mut().find(is_before)?;
+        if record.proposal.as_ref() != Some(proposal) {
             return None;
         }
         (record.attempt, record.wish) = (attempt, None);
@@ -184,11 +185,13 @@ impl Work {
             }
         };
         let bytes = proposal.as_ref().map_or(PERMIT_BYTES, Proposal::memory_bytes);
-        let attempt = self.story.attempt;
-        let record = Permitted { proposal, id: id.clone(), hold, wish: None, attempt, bytes };
+        let (attempt, place) = (self.story.attempt, self.permits);
+        let record =
+            Permitted { proposal, place, id: id.clone(), hold, wish: None, attempt, bytes };
         // Leave that an earlier attempt was given at this place, and this one did not ask for, is
         // voided at the end.
-        self.story.permits.insert(self.permits.min(self.story.permits.len()), record);
+        let at = self.story.permits.iter().position(|one| one.place >= place);
+        self.story.permits.insert(at.unwrap_or(self.story.permits.len()), record);
         self.permits += 1;
         if late {
             self.shared.take_untaken(&self.call, &self.story.marks).await?;

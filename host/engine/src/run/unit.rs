@@ -232,9 +232,11 @@ impl Work {
     /// another course, and their room is for what is proposed now.
     pub(crate) async fn end_others(&mut self) -> Result<(), Failure> {
         let attempt = self.story.attempt;
-        let is_other = |one: &Permitted| one.attempt != attempt && one.proposal.is_some();
-        while let Some(after) = self.story.permits.iter().skip(self.permits).position(is_other) {
-            let at = self.permits + after;
+        let place = self.permits;
+        let is_other = |one: &Permitted| {
+            one.place >= place && one.attempt != attempt && one.proposal.is_some()
+        };
+        while let Some(at) = self.story.permits.iter().position(is_other) {
             let other = &self.story.permits[at];
             let step = other.hold.void(&other.id, self.shared.clock.now());
             let unit = Unit {

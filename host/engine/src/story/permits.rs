@@ -20,6 +20,8 @@ use crate::leave::Proposal;
 pub(crate) struct Permitted {
     /// The proposal; absent where an earlier request's hold was reopened.
     pub(crate) proposal: Option<Proposal>,
+    /// Its place among the request's permits.
+    pub(crate) place: usize,
     pub(crate) id: String,
     pub(crate) hold: Hold,
     /// The end that the guest wants for it.

@@ -153,7 +153,7 @@ async fn a_claim_whose_request_came_to_nothing_is_given_up() {
     let between = async {
         stage.seen(json!([{ "note": "note" }])).await;
     };
-    // The claim stands before the checkpoint, which then meets a conflict.
+    // The claim would have come with the portion, which meets a conflict.
     let outcome = stage.interrupted(call, between).await;
     assert!(matches!(outcome, Outcome::Unavailable { .. }), "{outcome:?}");
     assert!(!is_there(&stage, &claims()).await, "the next request finds none in its way");
@@ -162,7 +162,7 @@ async fn a_claim_whose_request_came_to_nothing_is_given_up() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_claim_is_given_up_whatever_has_changed_since_its_request_was_admitted() {
+async fn no_claim_is_left_by_a_portion_that_never_came() {
     let stage = Stage::new().await;
     let admitted = Key::new(&Reach::user("u"), &Space::host("admitted"), "a");
     let steps = json!([
@@ -187,7 +187,8 @@ async fn a_claim_is_given_up_whatever_has_changed_since_its_request_was_admitted
     };
     let (outcome, ()) = tokio::join!(stage.interrupted(call, between), changes);
     assert!(matches!(outcome, Outcome::Deadline), "{outcome:?}");
-    assert_eq!(*recorder.told.lock().unwrap(), [("deadline".to_owned(), true, false)]);
+    assert_eq!(*recorder.told.lock().unwrap(), [("deadline".to_owned(), false, false)]);
+    assert!(!is_there(&stage, &claims()).await, "the next request finds none in its way");
     assert_eq!(stage.kept().await.0, ["note"]);
 }
 

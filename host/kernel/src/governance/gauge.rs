@@ -137,13 +137,13 @@ impl Cap {
             let known = Meter::begin(None);
             return Look::Unsummed(Unsummed { cap: self, window, known, version: None });
         };
-        let is_whole = known.whole || !self.comes_and_goes();
-        if !is_whole || !known.current.is_alike(&window.slot) {
-            return Look::Unsummed(Unsummed { cap: self, window, known, version: Some(version) });
-        }
         // Another host's clock was ahead: a window is never gone back from.
         if known.current.follows(&window.slot) {
             window.slot = known.current.clone();
+        }
+        let is_whole = known.whole || !self.comes_and_goes();
+        if !is_whole || !known.current.is_alike(&window.slot) {
+            return Look::Unsummed(Unsummed { cap: self, window, known, version: Some(version) });
         }
         let count = self.standing(&known, &window);
         Look::Counted(Gauge { cap: self, window, count, opening: None })
@@ -312,7 +312,10 @@ mod tests {
         assert_eq!((other.count.spent, version(&other)), (20, vec![Some(3)]));
         let tomorrow = cap("kit").calendar.window(NOW.plus_ms(86_400_000)).slot;
         let ahead = gauge("kit", Some((Meter::new(tomorrow.clone(), 5), 3)), 99);
-        assert_eq!((ahead.count.spent, ahead.window.slot), (5, tomorrow));
+        assert_eq!((ahead.count.spent, &ahead.window.slot), (5, &tomorrow));
+        // Nor where it is counted anew.
+        let anew = gauge("user", Some((Meter::begin(Some(Meter::new(tomorrow.clone(), 5))), 3)), 9);
+        assert_eq!((anew.count.spent, anew.window.slot), (9, tomorrow));
     }
 
     #[test]

@@ -453,17 +453,15 @@ impl Hold {
         step
     }
 
-    /// Whether a provider's signed word says otherwise than its end: it was given back, and has
-    /// happened all the same.
+    /// Whether a provider's signed word may say otherwise than its end: that it has happened where it
+    /// was given back, or that it was more than was captured.
     pub fn is_contradicted(&self, word: Word) -> bool {
-        self.state == State::Voided && word == Word::Provider
+        self.state.is_over() && word == Word::Provider
     }
 
-    /// The failure of who would settle it once more: `PERMIT_SETTLED`, with its state and what was
-    /// captured of it in the details.
+    /// The failure of who would settle it once more: `PERMIT_SETTLED`, with its state in the details.
     pub fn refuse_settling(&self) -> Failure {
-        let captured = self.actual.filter(|_| self.state == State::Captured);
-        let details = json!({ "state": self.state.as_str(), "captured_micro_usd": captured });
+        let details = json!({ "state": self.state.as_str() });
         Failure {
             reason: Some("PERMIT_SETTLED".into()),
             details: Some(details.to_string()),
@@ -472,13 +470,20 @@ impl Hold {
     }
 
     /// The request that hears that word takes it up again, alone. Nothing is set aside for it any
-    /// more: what is captured of it is beyond what it holds, in every scope that it was given in.
+    /// more: what is captured of it, beyond what was before, is beyond what it holds, in every scope that
+    /// it was given in. How often it happened is counted already where it was captured.
     pub fn contradict(&self, id: &str, version: u64, settler: Settler) -> Step {
         let due_at = settler.until;
+        let counted = self.state == State::Captured;
+        let charges = self.charges.iter().cloned().map(|charge| match charge.unit {
+            Counted::Times if counted => Charge { amount: 0, ..charge },
+            _ => charge,
+        });
         let next = Self {
             state: State::InDoubt,
             reported: true,
             capturable: Some(0),
+            charges: charges.collect(),
             settler: Some(settler),
             ended_at: None,
             ..self.clone()
@@ -522,11 +527,29 @@ impl Hold {
         Capture { actual, freezes: actual > self.capture_max() }
     }
 
-    /// It happened, and this is what was spent.
+    /// It happened, and this is what was spent; of one that was captured before and taken up again, in
+    /// all.
     pub fn capture(&self, id: &str, capture: Capture, now: Instant) -> Step {
+        let capture = match self.actual {
+            Some(before) if self.reported => {
+                let actual = (capture.actual - before).max(0);
+                Capture { actual, freezes: actual > 0 }
+            }
+            _ => capture,
+        };
+        let is_told_again = self.reported && self.actual.is_some() && capture.actual == 0;
         let actual = self.spent_with(capture.actual);
-        let next = Self { state: State::Captured, actual, ended_at: Some(now), ..self.clone() };
-        let mut writes = self.spend(id, capture, now);
+        let next = Self {
+            state: State::Captured,
+            actual,
+            settler: None,
+            ended_at: Some(now),
+            ..self.clone()
+        };
+        let mut writes = match is_told_again {
+            true => Vec::new(),
+            false => self.spend(id, capture, now),
+        };
         writes.push(next.replace(id, now));
         self.step(id, next, writes)
     }

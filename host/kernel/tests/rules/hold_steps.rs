@@ -173,6 +173,42 @@ fn a_part_is_counted_and_the_rest_stays_set_aside_under_the_same_leave() {
 }
 
 #[test]
+fn what_a_provider_signs_beyond_a_capture_counts_where_it_was_given_and_no_more() {
+    let said = capture(&paid(30), 10).hold;
+    assert!(said.is_contradicted(Word::Provider) && !said.is_contradicted(Word::Asker));
+    let told = |total: i64| {
+        let settler = Settler { request: "r".into(), until: NOW.plus_ms(1) };
+        let again = said.contradict("h", 4, settler).hold;
+        again.capture("h", again.capture_told(total), NOW)
+    };
+    let more = told(30);
+    assert_eq!((more.hold.state, more.hold.actual), (State::Captured, Some(30)));
+    let tally = |spent, freezes| Tally { released: 0, spent, beyond: false, freezes, at: NOW };
+    let counted: Vec<_> =
+        tallies(&more.writes).into_iter().map(|(meter, _, tally)| (meter, tally)).collect();
+    let expected = [
+        ("organization", tally(20, false)),
+        ("user", tally(20, true)),
+        ("limit:l:count", tally(0, false)),
+    ];
+    assert_eq!(counted[..3], expected.map(|(meter, tally)| (meter.to_owned(), tally)));
+    assert_eq!(transfers(&more.writes), [(20, Phase::Settle { reserved: 0 })]);
+    // As much, or less, says nothing new.
+    for total in [10, 3] {
+        let same = told(total);
+        assert_eq!(
+            (same.hold.state, same.hold.actual, same.writes.len()),
+            (State::Captured, Some(10), 1)
+        );
+    }
+    // It is never taken back by who took it up and left it.
+    let settler = Settler { request: "r".into(), until: NOW.plus_ms(1) };
+    let left = said.contradict("h", 4, settler).hold.doubt("h").hold.void("h", NOW);
+    assert_eq!((left.hold.state, left.hold.actual), (State::Captured, Some(10)));
+    assert!(tallies(&left.writes).iter().all(|(.., tally)| tally.released + tally.spent == 0));
+}
+
+#[test]
 fn a_capture_counts_money_as_spent_and_times_once() {
     let hold = paid(30);
     let step = capture(&hold, 25);

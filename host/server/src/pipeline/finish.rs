@@ -9,7 +9,7 @@ use charter_engine::job::jobs;
 use charter_engine::{Answer, AnswerBody, Ending, EndingResult, Finish};
 use charter_governance::approvals::{Content, Run};
 use charter_kernel::refusal::{EFFECT_WITHOUT_RECORD, Failure, Refusal};
-use charter_kernel::unit::{Key, Reach};
+use charter_kernel::unit::{Key, Reach, Rejection};
 use charter_registry::served::{Served, ServedOperation};
 use charter_store::{CommitError, Store, Txn};
 use charter_tenancy::records::approval::Approval;
@@ -212,6 +212,14 @@ impl Finisher {
             self.keep(txn, ending, &answered).await?;
         } else if ending.claimed {
             self.claim.iter().for_each(|claim| claim.give_up(txn));
+        } else if let Some(claim) = &self.claim {
+            // Another replica may have done meanwhile what this one has found no room for: both
+            // answer what that one did.
+            let taken = claim.is_taken(&self.store).await;
+            if taken.map_err(|error| fail_unit(stored::reading(error)))? {
+                let keys = vec![claim.key().clone()];
+                return Err(CommitError::Rejected(Rejection::Conflict { keys }));
+            }
         }
         Ok(())
     }

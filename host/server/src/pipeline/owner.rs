@@ -143,11 +143,17 @@ pub(crate) async fn admit(app: &App, work: &Work<'_>) -> Result<Admitted, Refusa
     let served = match party.project() {
         None => primitive.active().clone(),
         Some(_) => match gate::decide(app, primitive, party.kit().map(AsRef::as_ref)).await {
-            Err(refusal) if told && refusal.code == Code::Forbidden => primitive.active().clone(),
+            // Nor does a pin of a version that does not serve.
+            Err(refusal) if told && is_kits(&refusal) => primitive.active().clone(),
             decided => decided?,
         },
     };
     Ok(Admitted::new(party, told, served))
+}
+
+/// Whether it is the kit that keeps a primitive from its user, or its pin.
+fn is_kits(refusal: &Refusal) -> bool {
+    matches!(refusal.code, Code::Forbidden | Code::NotConfigured)
 }
 
 /// Places what a provider says has happened: also of a user who is deleted, for as long as what

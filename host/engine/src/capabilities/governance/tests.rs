@@ -386,7 +386,7 @@ fn told(bed: &Bed, payload: &str, organization: u8) -> Call {
 }
 
 #[tokio::test]
-async fn a_hold_that_was_given_back_is_captured_by_a_providers_word_alone_and_once() {
+async fn a_hold_that_is_over_is_captured_anew_by_a_providers_word_alone_and_counted_once() {
     let bed = Bed::new().await;
     let id = keep_hold(&bed, 100).await;
     assert_eq!(reopen(&bed, &user(3), &id, &[Cancel]).await, Ok(()));
@@ -407,7 +407,13 @@ async fn a_hold_that_was_given_back_is_captured_by_a_providers_word_alone_and_on
     assert_eq!(hear(&[Capture(100)]).await, Ok(()));
     let captured = hold_of(&bed, &id).await.unwrap();
     assert_eq!((captured.state, captured.actual), (At::Captured, Some(100)));
-    assert_eq!(hear(&[Capture(100)]).await, over());
+    // Told again it is the same, and more is more.
+    for (total, actual) in [(100, 100), (130, 130), (100, 130)] {
+        assert_eq!(hear(&[Capture(total)]).await, Ok(()));
+        let captured = hold_of(&bed, &id).await.unwrap();
+        assert_eq!((captured.state, captured.actual), (At::Captured, Some(actual)));
+    }
+    assert_eq!(reopen(&bed, &user(3), &id, &[Capture(1)]).await, over());
 }
 
 #[tokio::test]
