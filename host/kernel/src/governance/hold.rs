@@ -482,7 +482,7 @@ impl Hold {
         let next = Self {
             state: State::InDoubt,
             reported: true,
-            capturable: Some(0),
+            capturable: Some(if counted { self.actual.unwrap_or(0) } else { 0 }),
             charges: charges.collect(),
             settler: Some(settler),
             ended_at: None,
@@ -530,13 +530,10 @@ impl Hold {
     /// It happened, and this is what was spent; of one that was captured before and taken up again, in
     /// all.
     pub fn capture(&self, id: &str, capture: Capture, now: Instant) -> Step {
-        let capture = match self.actual {
-            Some(before) if self.reported => {
-                let actual = (capture.actual - before).max(0);
-                Capture { actual, freezes: actual > 0 }
-            }
-            _ => capture,
-        };
+        self.end_with(id, self.without_former(capture), now)
+    }
+
+    fn end_with(&self, id: &str, capture: Capture, now: Instant) -> Step {
         let is_told_again = self.reported && self.actual.is_some() && capture.actual == 0;
         let actual = self.spent_with(capture.actual);
         let next = Self {
@@ -554,15 +551,22 @@ impl Hold {
         self.step(id, next, writes)
     }
 
+    /// A capture of one that was captured before and taken up again, without what was captured then.
+    fn without_former(&self, capture: Capture) -> Capture {
+        let former = self.capturable.filter(|_| self.reported).unwrap_or(0);
+        Capture { actual: (capture.actual - former).max(0), ..capture }
+    }
+
     /// A part of it happened, and this is what was spent on it: the rest stays set aside until then,
     /// under the leave that was given. How often something happens is counted with the first part.
     /// A part that leaves nothing is the whole, and one of nothing leaves all of it.
     pub fn capture_part(&self, id: &str, capture: Capture, until: Instant, now: Instant) -> Step {
+        let capture = self.without_former(capture);
         if capture.actual == 0 {
             return self.keep(id, until);
         }
         let Some((part, rest)) = self.split(capture.actual) else {
-            return self.capture(id, capture, now);
+            return self.end_with(id, capture, now);
         };
         let actual = self.spent_with(capture.actual);
         let next = Self { state: State::Held, actual, until, kept: true, settler: None, ..rest };
@@ -586,7 +590,9 @@ impl Hold {
         let part = Self { amount: Some(amount), charges: charges(&share), ..self.clone() };
         let rest = Self {
             amount: Some(left),
-            capturable: self.capturable.map(|most| (most - amount).max(0)),
+            capturable: self
+                .capturable
+                .map(|most| if self.reported { 0 } else { (most - amount).max(0) }),
             charges: charges(&|charge| charge.amount - share(charge)),
             ..self.clone()
         };

@@ -77,6 +77,11 @@ fn what_a_provider_signs_of_a_hold_that_was_given_back_counts_where_it_was_given
     assert_eq!((part.hold.state, part.hold.capture_max()), (State::Held, 0));
     assert!(part.hold.admit_capture(1, Word::Asker).is_err());
     assert_eq!(transfers(&part.hold.void("h", NOW).writes), [(0, Phase::Void)]);
+    let rest = part.hold.capture("h", part.hold.capture_told(20), NOW);
+    assert_eq!(
+        (rest.hold.actual, transfers(&rest.writes)),
+        (Some(30), vec![(20, Phase::Settle { reserved: 0 })])
+    );
 }
 
 #[test]
@@ -201,6 +206,14 @@ fn what_a_provider_signs_beyond_a_capture_counts_where_it_was_given_and_no_more(
             (State::Captured, Some(10), 1)
         );
     }
+    // In parts, the first of them includes what was captured before.
+    let again =
+        said.contradict("h", 4, Settler { request: "r".into(), until: NOW.plus_ms(1) }).hold;
+    let part = again.capture_part("h", again.capture_told(15), NOW.plus_ms(9), NOW).hold;
+    assert_eq!((part.state, part.actual, part.capture_max()), (State::Held, Some(15), 0));
+    assert_eq!(part.capture("h", part.capture_told(5), NOW).hold.actual, Some(20));
+    let whole = again.capture_part("h", again.capture_told(40), NOW.plus_ms(9), NOW).hold;
+    assert_eq!((whole.state, whole.actual), (State::Captured, Some(40)));
     // It is never taken back by who took it up and left it.
     let settler = Settler { request: "r".into(), until: NOW.plus_ms(1) };
     let left = said.contradict("h", 4, settler).hold.doubt("h").hold.void("h", NOW);
