@@ -470,6 +470,9 @@ on_both! {
         let second = card.client().post("/v1/cards", &json!({})).expect(201)["card"]["id"].as_str().unwrap().to_owned();
         let top_up = || card.client().post(&format!("/v1/cards/{second}/top-up"), &json!({ "amount_cents": 100 }));
         assert_eq!(top_up().expect_error(403, "forbidden")["reason"], "scope_frozen");
+        let question = json!({ "action": "cards.top_up", "amount_micro_usd": 1, "user_id": card.user });
+        let foreseen = card.tenant.client.post("/v1/governance/simulate", &question).expect(200);
+        assert_eq!((&foreseen["verdict"], &foreseen["reason"]), (&json!("deny"), &json!("scope_frozen")));
         card.tenant.client.post(&format!("/v1/users/{}/restore", card.user), &json!({})).expect(200);
         top_up().expect(200);
         let other = card.tenant.client.with("X-Service-User-Id", &card.tenant.user("other"));

@@ -64,6 +64,8 @@ pub struct Gauge {
     pub window: Window,
     /// The amounts there.
     pub count: Count,
+    /// Whether nothing is admitted until a person has looked.
+    pub frozen: bool,
     opening: Option<Opening>,
 }
 
@@ -146,7 +148,7 @@ impl Cap {
             return Look::Unsummed(Unsummed { cap: self, window, known, version: Some(version) });
         }
         let count = self.standing(&known, &window);
-        Look::Counted(Gauge { cap: self, window, count, opening: None })
+        Look::Counted(Gauge { cap: self, window, count, frozen: known.frozen, opening: None })
     }
 }
 
@@ -166,7 +168,8 @@ impl Unsummed {
         let Self { cap, window, mut known, version } = self;
         known.open(&window.slot, spent);
         let count = cap.standing(&known, &window);
-        Gauge { cap, window, count, opening: Some(Opening { spent, version }) }
+        let opening = Some(Opening { spent, version });
+        Gauge { cap, window, count, frozen: known.frozen, opening }
     }
 }
 

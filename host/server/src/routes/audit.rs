@@ -28,8 +28,9 @@ use crate::request::HostRequest;
 use crate::route::HostRoute;
 use crate::serve::{Answer, Params};
 
-/// Pieces of an export that wait for a slow reader.
-const PIECES_MAX: usize = 4;
+/// Pieces of an export that wait for a slow reader: what waits is shown also where its credential has
+/// ended meanwhile.
+const PIECES_MAX: usize = 1;
 
 /// The rows of proofs: of an organization's log, and of the deployment's own.
 pub fn routes() -> Vec<HostRoute> {

@@ -367,6 +367,7 @@ pub async fn simulate_action(
     let limits = case.limits(&app.governance, txn, &body.action, now).await?;
     let limited = limits.iter().any(|gauge| !gauge.admits(amount));
     let gauges = case.gauges(&app.governance, txn, &primitive.name, &[], now).await?;
+    let frozen = spends && gauges.iter().any(|gauge| gauge.frozen);
     let mut over = None;
     let mut caps = Vec::new();
     for gauge in gauges.iter().filter(|gauge| gauge.cap.most.is_some()) {
@@ -381,7 +382,7 @@ pub async fn simulate_action(
     let denied = gate::ask(primitive, case.kit.as_deref()).is_err();
     let no = leave::course(&decision, false, Person::Absent).err();
     let refusal = no.map(|no| no.refusal(&decision));
-    let (verdict, reason) = judge(revoked, denied, refusal, limited, over);
+    let (verdict, reason) = judge([revoked, denied, frozen, limited], refusal, over);
     Ok(Answer::of(&Simulation {
         verdict,
         reason,
@@ -392,27 +393,26 @@ pub async fn simulate_action(
     }))
 }
 
-/// The verdict, by what comes first: the profile, its kit, the policy, limits, then caps; `over`
-/// says whether a cap is full, and whether a person can let nothing beyond it.
+/// The verdict, by what comes first: the profile, its kit, the policy, a frozen scope, limits, then
+/// caps; `over` says whether a cap is full, and whether a person can let nothing beyond it.
 fn judge(
-    revoked: bool,
-    no_kit: bool,
+    [revoked, no_kit, frozen, limited]: [bool; 4],
     refusal: Option<Refusal>,
-    limited: bool,
     over: Option<bool>,
 ) -> (Verdict, Option<String>) {
     let told = |reason: &str| Some(reason.to_owned());
-    match (revoked, no_kit, refusal, over) {
-        (true, ..) => (Verdict::Deny, told("profile_revoked")),
-        (_, true, ..) => (Verdict::Deny, told("primitive_disabled_by_kit")),
-        (.., Some(refusal), _) if refusal.reason.as_deref() == Some("policy_denied") => {
+    match (refusal, over) {
+        _ if revoked => (Verdict::Deny, told("profile_revoked")),
+        _ if no_kit => (Verdict::Deny, told("primitive_disabled_by_kit")),
+        (Some(refusal), _) if refusal.reason.as_deref() == Some("policy_denied") => {
             (Verdict::Deny, refusal.reason)
         }
+        _ if frozen => (Verdict::Deny, told("scope_frozen")),
         _ if limited => (Verdict::Deny, told("limit_exceeded")),
-        (.., Some(true)) => (Verdict::Deny, told("budget_exceeded")),
-        (.., Some(refusal), _) => (Verdict::RequireApproval, refusal.reason),
-        (.., Some(false)) => (Verdict::RequireApproval, told("budget_exceeded")),
-        (.., None) => (Verdict::Allow, None),
+        (_, Some(true)) => (Verdict::Deny, told("budget_exceeded")),
+        (Some(refusal), _) => (Verdict::RequireApproval, refusal.reason),
+        (None, Some(false)) => (Verdict::RequireApproval, told("budget_exceeded")),
+        (None, None) => (Verdict::Allow, None),
     }
 }
 
