@@ -369,8 +369,13 @@ fn what_was_approved_and_can_never_be_made_fails_when_its_day_is_over() {
         || bed.tenant.client.get(&format!("/v1/approvals/{id}")).expect(200)["approval"].clone();
     until("it is tried, and holds nothing until it is tried again", || bed.stands() == (0, 0));
     assert_ne!(approval()["status"], "failed");
+    // A day and a bit; then the clock is left alone, so that a run that it has overtaken is due again.
+    let mut hours = 0;
     until("it has failed", || {
-        bed.pass(3_600_000);
+        if hours < 30 {
+            bed.pass(3_600_000);
+            hours += 1;
+        }
         approval()["status"] == "failed"
     });
     assert_eq!(approval()["error"]["code"], "overloaded");
