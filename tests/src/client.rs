@@ -16,7 +16,7 @@ use tokio::runtime::Runtime;
 use crate::answer::Answer;
 
 /// No answer takes longer; the longest long poll is 20 s.
-const PATIENCE: Duration = Duration::from_secs(240);
+const PATIENCE: Duration = Duration::from_secs(600);
 
 /// The library's client.
 pub(crate) type Http = legacy::Client<HttpConnector, Full<Bytes>>;

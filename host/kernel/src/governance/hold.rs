@@ -101,8 +101,8 @@ pub struct Hold {
     /// builds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spends: Option<bool>,
-    /// The most that its primitive may capture of it. Absent in rows of earlier builds: what they
-    /// hold.
+    /// The most that its primitive may capture of it; of one that is reported, what was captured of it
+    /// before. Absent in rows of earlier builds: what they hold.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub capturable: Option<i64>,
     /// Whether a provider has signed that it happened, with no leave for it: nothing was set aside.

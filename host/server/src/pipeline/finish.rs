@@ -212,7 +212,7 @@ impl Finisher {
             self.keep(txn, ending, &answered).await?;
         } else if ending.claimed {
             self.claim.iter().for_each(|claim| claim.give_up(txn));
-        } else if let (None, Some(claim)) = (&self.approved, &self.claim) {
+        } else if let Some(claim) = &self.claim {
             // Another replica may have done meanwhile what this one has found no room for: both
             // answer what that one did.
             let taken = claim.is_taken(&self.store).await;
