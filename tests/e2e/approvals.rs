@@ -372,6 +372,42 @@ on_both! {
         let failed = end(&tenant.client, &id);
         assert_eq!((&failed["status"], &failed["error"]["reason"]), (&json!("failed"), &json!("proposal_changed")), "{failed}");
         assert_eq!(stands(&tenant.client), (0, 0));
+        // Nor what is worded otherwise than what people have read.
+        let by_notes = json!([{ "leave": "script.spend", "amount": 2 * DOLLAR, "title_by_notes": true, "as": "p" }, { "capture": "p", "amount": DOLLAR }]);
+        let id = waits(&play(&tenant.client, by_notes));
+        play(&tenant.client, json!([{ "note": "note" }])).expect(200);
+        decide(&owner, &id, "approve").expect(200);
+        let failed = end(&tenant.client, &id);
+        assert_eq!((&failed["status"], &failed["error"]["reason"]), (&json!("failed"), &json!("proposal_changed")), "{failed}");
+        assert_eq!(stands(&tenant.client), (0, 0));
+        world.books_agree();
+    }
+
+    fn an_approved_request_is_told_what_it_was_told_when_it_was_asked(world: Builder::new().bare()) {
+        let (tenant, owner) = govern(world, 1);
+        let made = tenant.client.post("/v1/projects", &json!({ "name": "Staging", "mode": "test" })).expect(201);
+        let of_test = tenant.client.with("x-service-project-id", made["project"]["id"].as_str().unwrap());
+        let steps = json!([{ "leave": "script.spend", "amount": 2 * DOLLAR, "as": "p" }, { "cancel": "p" }, { "told": true }]);
+        for (client, test) in [(&tenant.client, Value::Null), (&of_test, json!(true))] {
+            let nested = json!([{ "call": "script.play", "body": { "steps": [{ "told": true }] } }]);
+            let nested = sights(&play(client, nested))[0]["body"]["seen"][0].clone();
+            assert_eq!(nested, json!({ "test": test, "by": "script", "who": null }));
+            let asked = client.with("x-who", "ann").post("/v1/script", &json!({ "steps": steps }));
+            let id = waits(&asked);
+            decide(&owner, &id, "approve").expect(200);
+            let done = end(client, &id);
+            let told = json!({ "test": test, "by": null, "who": "ann" });
+            assert_eq!((&done["status"], &done["result"]["seen"][1]), (&json!("succeeded"), &told), "{done}");
+        }
+    }
+
+    fn what_a_person_alone_may_ask_for_is_made_once_it_is_approved(world: Builder::new().bare()) {
+        let (tenant, owner) = govern(world, 1);
+        let (second, _) = join(world, &tenant, &owner, "owner");
+        let steps = json!([{ "leave": "script.spend", "amount": 2 * DOLLAR, "as": "p" }, { "capture": "p", "amount": DOLLAR }]);
+        let id = waits(&owner.post("/v1/script/sign", &json!({ "steps": steps })));
+        decide(&second, &id, "approve").expect(200);
+        assert_eq!(end(&tenant.client, &id)["status"], "succeeded");
         world.books_agree();
     }
 

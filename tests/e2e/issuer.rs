@@ -369,6 +369,25 @@ on_both! {
         world.books_agree();
     }
 
+    fn what_is_paid_by_a_card_that_the_kit_has_switched_off_is_only_told_and_stops_its_user(world: world()) {
+        let double = issuer(world);
+        let card = Carded::new(world, &double, &json!({}), 1_000);
+        let kit = card.tenant.kit("narrow", json!({ "cards": { "enabled": false } }));
+        card.tenant.client.patch(&format!("/v1/users/{}", card.user), &json!({ "kit_id": kit })).expect(200);
+        card.client().get(&format!("/v1/cards/{}", card.card)).expect_error(403, "forbidden");
+        card.tell_move(world, "ipi_1", None, -200);
+        until("it is told", || {
+            let rows = card.tenant.client.get("/v1/logs?action=cards.authorize&limit=100").expect(200)["logs"].clone();
+            rows.as_array().unwrap().iter().any(|row| row["reason"] == "provider_reported")
+        });
+        card.tenant.client.patch(&format!("/v1/kits/{kit}"), &json!({ "primitives": { "cards": { "enabled": true } } })).expect(200);
+        until("it is posted", || card.balance() == 800);
+        let made = card.client().post("/v1/cards", &json!({})).expect(201)["card"]["id"].clone();
+        let top_up = card.client().post(&format!("/v1/cards/{}/top-up", made.as_str().unwrap()), &json!({ "amount_cents": 1 }));
+        assert_eq!(top_up.expect_error(403, "forbidden")["reason"], "scope_frozen");
+        world.books_agree();
+    }
+
     fn of_payments_at_once_the_issuer_hears_yes_as_often_as_the_cap_admits(world: world()) {
         let double = issuer(world);
         let card = Carded::new(world, &double, &json!({ "cap_cents": 799, "period": "month" }), 5_000);

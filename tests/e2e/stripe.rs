@@ -92,6 +92,9 @@ on_both! {
             true
         });
         assert_eq!(credit(client), 500 + 1_000 + 750);
+        let held = client.get("/v1/governance/holds?state=captured&limit=100").expect(200)["holds"].clone();
+        let spent = held.as_array().unwrap().iter().map(|hold| hold["actual_micro_usd"].as_i64().unwrap() / 10_000);
+        assert_eq!(spent.max(), Some(750), "and counts as it is: {held}");
         assert_eq!(double.effects("/v1/customers"), 1);
         let portal = client.post("/v1/billing/portal", &json!({})).expect(200);
         assert!(portal["url"].as_str().unwrap().starts_with("https://portal.example/"));

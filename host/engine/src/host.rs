@@ -68,6 +68,8 @@ pub struct Nested {
     pub parameters: Vec<(String, String)>,
     /// UTF-8 JSON text.
     pub body: Option<String>,
+    /// The headers that the operation sees.
+    pub headers: Vec<(String, String)>,
     /// The key given, or the lineage's.
     pub idempotency_key: String,
     /// Caps of the primitive's own.

@@ -6,9 +6,9 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use charter_engine::Claiming;
 use charter_engine::job::{JobRecord, NEVER, PARKED_GROUP};
-use charter_engine::{Leave, Nested};
+use charter_engine::{Leave, Nested, Proposal};
 use charter_kernel::governance::hold::{Hold, State};
-use charter_kernel::hex::sha256;
+use charter_kernel::hex::{hex, sha256};
 use charter_kernel::id::{FactId, OrganizationId};
 use charter_kernel::idempotency::Lineage;
 use charter_kernel::refusal::Refusal;
@@ -72,6 +72,9 @@ pub struct Request {
     pub parameters: Vec<(String, String)>,
     /// The JSON body.
     pub body: Option<String>,
+    /// The headers that the operation sees.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub headers: Vec<(String, String)>,
     /// The organization.
     pub organization: String,
     /// The project, and whether it is a test project.
@@ -100,6 +103,10 @@ pub struct Request {
     /// The job that it is a run of.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub job: Option<Key>,
+    /// Random, from when it waits: nobody who sees its digest can try out what it says. Absent in
+    /// requests of earlier builds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub salt: Option<String>,
 }
 
 /// The body of the answer that an approved request got.
@@ -171,6 +178,7 @@ impl Request {
             operation: self.operation.clone(),
             parameters: self.parameters.clone(),
             body: self.body.clone(),
+            headers: self.headers.clone(),
             idempotency_key: approval.id.clone(),
             scopes: Vec::new(),
             // Its own keys, not those of the request that asked: other calls of that one have them.
@@ -205,6 +213,7 @@ impl Job {
             operation: format!("{}:{}", self.record.primitive, self.record.name),
             parameters: Vec::new(),
             body: Some(self.record.payload.to_string()),
+            headers: Vec::new(),
             organization: scope.lane().to_owned(),
             project: (
                 scope.project().map(|project| id(project)).unwrap_or_default(),
@@ -219,6 +228,7 @@ impl Job {
             base: self.base.clone(),
             tells: self.tells.clone(),
             job: Some(self.key.clone()),
+            salt: None,
         }
     }
 
@@ -305,6 +315,8 @@ pub async fn new_approval(
     let id = charter_kernel::id::uuid_v7(now, stored::random()?);
     let organization =
         OrganizationId::parse(&hold.subject.organization).ok_or_else(Refusal::internal)?;
+    let salt = Some(hex(&stored::random()?));
+    let request = Request { salt, ..request.clone() };
     let sealed = governance
         .store
         .seal(organization.as_str(), &id, json!(request).to_string().as_bytes())
@@ -316,8 +328,6 @@ pub async fn new_approval(
         );
         Refusal::internal()
     })?;
-    let title =
-        if proposal.title.is_empty() { proposal.action.clone() } else { proposal.title.clone() };
     Ok(Approval {
         id,
         organization,
@@ -325,7 +335,7 @@ pub async fn new_approval(
         action: proposal.action.clone(),
         primitive: leave.primitive.clone(),
         entity: proposal.entity.clone(),
-        title,
+        title: title(proposal).to_owned(),
         message: proposal.message.clone(),
         context: proposal.context.clone(),
         amount_micro_usd: proposal.amount,
@@ -355,6 +365,11 @@ pub async fn new_approval(
         error: None,
         reason: None,
     })
+}
+
+/// The line for the person who decides.
+fn title(proposal: &Proposal) -> &str {
+    if proposal.title.is_empty() { &proposal.action } else { &proposal.title }
 }
 
 fn accounts(pay: &Option<(Key, Key)>) -> impl Iterator<Item = &Key> {
@@ -489,7 +504,7 @@ fn resolution(approval: &Approval, now: Instant) -> Result<Fact, Refusal> {
 
 impl Run {
     /// Whether a proposal is the one that was approved: the same action on the same thing, no
-    /// larger, between the same accounts.
+    /// larger, between the same accounts, and worded as people have read it.
     pub fn covers(&self, leave: &Leave) -> bool {
         let (approved, proposal) = (&self.approval, &leave.proposal);
         let amount = match (approved.amount_micro_usd, proposal.amount) {
@@ -503,6 +518,9 @@ impl Run {
             && approved.action == proposal.action
             && approved.entity == proposal.entity
             && approved.primitive == leave.primitive
+            && approved.title == title(proposal)
+            && approved.message == proposal.message
+            && approved.context == proposal.context
     }
 
     /// One host makes it at a time, and commits only while it does.

@@ -1,7 +1,6 @@
 //! Leave for one regulated action: decided and held in one unit, or refused with nothing taken.
 //!
-//! The order is the specification's: revocation and standing (the guards), kit (passed by the
-//! pipeline), policy, then caps.
+//! The order is the specification's: revocation and standing (the guards), kit, policy, then caps.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -38,7 +37,7 @@ use super::approvals::{self, Job, Origin, Request, Run};
 use super::audit;
 use super::caps::Case;
 use super::decide::count_words;
-use crate::Governance;
+use crate::{Governance, kits};
 
 /// Attempts while others change what decides, or a period rolls over.
 const ATTEMPTS_MAX: u32 = 8;
@@ -207,6 +206,13 @@ async fn try_once(
     if !reported && case.user.as_ref().is_some_and(|user| !user.active) {
         // A provider's news arrives all the same, and may ask.
         return Err(profile_revoked().into());
+    }
+    if !reported && case.user.is_some() {
+        // As it does where the kit has switched the primitive off.
+        let live = governance.registry.current();
+        let primitive = live.primitive(&leave.primitive);
+        let given = primitive.map_or(Ok(None), |one| kits::ask(one, case.kit.as_deref()));
+        given.map_err(Refusal::from)?;
     }
     let credential = if reported { Vec::new() } else { may_act(governance, leave, &case).await? };
     let id = uuid_v7(now, stored::random()?);

@@ -19,6 +19,7 @@ pub mod audit;
 pub mod caps;
 pub mod decide;
 pub mod gateway;
+pub mod kits;
 pub mod lifecycle;
 pub mod verify;
 

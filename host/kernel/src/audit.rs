@@ -99,8 +99,8 @@ struct Private<'a> {
     salt: String,
 }
 
-/// The change of one thing: SHA-256 of its content before and after, in hexadecimal; absent where
-/// it was or is not.
+/// The change of one thing: a keyed digest of its content before and after, in hexadecimal; absent
+/// where it was or is not.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Change {
     /// After.

@@ -10,6 +10,7 @@ pub mod gauge;
 pub mod hold;
 pub mod leave;
 pub mod limit;
+mod names;
 pub mod policy;
 pub mod proposal;
 pub mod rate;

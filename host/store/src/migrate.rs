@@ -81,8 +81,9 @@ pub(crate) async fn begin(database: &Database) -> Result<Connection, OpenError> 
     let mut connection = database.writer().await.map_err(OpenError::Database)?;
     if database.is_postgres() {
         // A migration of large tables takes the time it takes; so does waiting for another replica
-        // that runs it.
-        run(&mut connection, "SET statement_timeout = 0; SET lock_timeout = 0").await?;
+        // that runs it, and for a backup whose file comes slowly.
+        let patient = "SET statement_timeout = 0; SET lock_timeout = 0; SET idle_in_transaction_session_timeout = 0";
+        run(&mut connection, patient).await?;
     }
     run(&mut connection, database.dialect.begin()).await?;
     if database.is_postgres() {

@@ -157,12 +157,20 @@ pub(crate) fn decrypt(
 
 /// A key for one purpose.
 pub(crate) fn derive_key(key: &[u8; 32], label: &str) -> [u8; 32] {
+    authenticate(key, [label])
+}
+
+/// HMAC-SHA-256 of these texts, one after the other.
+pub(crate) fn authenticate<'a>(
+    key: &[u8; 32],
+    parts: impl IntoIterator<Item = &'a str>,
+) -> [u8; 32] {
     let mut mac = match Hmac::<Sha256>::new_from_slice(key) {
         Ok(mac) => mac,
         // HMAC takes keys of any length.
         Err(_) => return [0; 32],
     };
-    mac.update(label.as_bytes());
+    parts.into_iter().for_each(|part| mac.update(part.as_bytes()));
     mac.finalize().into_bytes().into()
 }
 

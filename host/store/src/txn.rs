@@ -9,7 +9,6 @@ use std::collections::BTreeMap;
 use charter_kernel::apply::{Stored, add_to_body, claim_fits, key_fits, merge};
 use charter_kernel::audit::Change;
 use charter_kernel::governance::hold::is_book;
-use charter_kernel::hex::sha256;
 use charter_kernel::time::Instant;
 use charter_kernel::unit::{
     Applied, Claim, Draft, Fact, Guard, Key, LogKey, Reach, Refused, Row, Space, Take, Taken, Unit,
@@ -180,14 +179,15 @@ impl Txn {
     /// Each row that this request writes itself, before and after, as far as it was read or written
     /// here: at most `limit`.
     pub fn changes(&self, limit: usize) -> Vec<Change> {
+        let digest = |key: &Key, row: &Row| self.store.digest(key, &row.body);
         let changes = self.own.iter().take(limit).map(|(key, after)| Change {
             what: format!("{}/{}", key.space.as_str(), key.id),
             before: self
                 .seen
                 .get(key)
                 .and_then(Option::as_ref)
-                .map(|before| sha256(&before.row.body)),
-            after: after.as_ref().map(|after| sha256(&after.body)),
+                .map(|before| digest(key, &before.row)),
+            after: after.as_ref().map(|after| digest(key, after)),
         });
         changes.collect()
     }

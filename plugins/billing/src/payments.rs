@@ -361,15 +361,19 @@ pub(crate) fn capture_received(
     for payment in asked {
         let Some(hold) = &payment.body.permit else { continue };
         let amount = micro_usd(cents);
-        match governance::reopen(hold) {
-            // Its own request settles it.
-            Err(failure) if failure.reason_text() == Some("PERMIT_SETTLED") => {}
-            // It ended longer ago than such are kept.
-            Err(failure) if failure.is("not_found") => {
-                Proposal::new(TOP_UP, hold).amount(amount).report()?;
+        // The provider has answered, and as much is captured.
+        let is_captured = payment.body.status == Status::Processing;
+        if !is_captured || cents > payment.body.amount_cents {
+            match governance::reopen(hold) {
+                // Its own request settles it.
+                Err(failure) if failure.reason_text() == Some("PERMIT_SETTLED") => {}
+                // It ended longer ago than such are kept.
+                Err(failure) if failure.is("not_found") => {
+                    Proposal::new(TOP_UP, hold).amount(amount).report()?;
+                }
+                // In full, also where a person has said less, or it is more than was asked for.
+                reopened => reopened?.capture(amount)?,
             }
-            // In full, also where a person has said less.
-            reopened => reopened?.capture(amount)?,
         }
         let (reference, failure) = (Some(reference.to_owned()), None);
         let status = Status::Processing;
@@ -414,7 +418,8 @@ fn settle(payment: Doc<Payment>, organization: &str, waited: bool) -> Result<Ans
     match ask(&payment.body, &invoice.body, &names) {
         Ok(asked) => {
             permit.map(|permit| permit.capture(micro_usd(asked.amount_cents))).transpose()?;
-            let payment = PAYMENTS.replace(payment.at(), Payment { permit: None, ..asked })?;
+            // With its leave, which the provider's signed word may complete.
+            let payment = PAYMENTS.replace(payment.at(), asked)?;
             if waited {
                 jobs::cancel_key(&again(&payment.id))?;
             }

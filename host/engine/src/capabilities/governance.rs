@@ -257,6 +257,7 @@ impl Work {
             if known.attempt == self.story.attempt && known.wish.is_some() {
                 return Err(Wish::second().into());
             }
+            self.permits += usize::from(known.attempt != self.story.attempt);
             (known.attempt, known.wish) = (self.story.attempt, None);
             return Ok(id.to_owned());
         }

@@ -61,6 +61,7 @@ impl Host for State {
             operation,
             parameters,
             body,
+            headers: Vec::new(),
             idempotency_key: idempotency_key.unwrap_or_else(|| lineage.key().to_owned()),
             scopes,
             lineage,

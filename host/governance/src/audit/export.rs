@@ -64,11 +64,14 @@ impl Line {
     }
 }
 
-fn line<T: Serialize>(value: &T) -> Vec<u8> {
-    let mut bytes = serde_json::to_vec(value).unwrap_or_default();
-    bytes.push(b'\n');
-    bytes
+fn line<T: Serialize>(value: &T) -> String {
+    let mut text = serde_json::to_string(value).unwrap_or_default();
+    text.push('\n');
+    text
 }
+
+/// Room for a page, which its text takes up until it is dropped.
+pub type Fill = Box<dyn FnOnce(String) -> Bytes + Send>;
 
 /// An export that is about to be written.
 #[derive(Debug)]
@@ -102,24 +105,30 @@ impl Log {
 
 impl Export {
     /// Writes it piece by piece, until all is written or the reader is gone, or takes nothing for
-    /// too long, or may read no more, which is asked before each page of rows. It holds its place
-    /// among the open streams until then.
-    pub async fn write<F>(
+    /// too long, or may read no more, which is asked before each page of rows. A page is read once
+    /// the one before is taken and there is room for it.
+    pub async fn write<F, G>(
         self,
         pieces: mpsc::Sender<Bytes>,
         may_read: impl Fn() -> F + Send + Sync,
-        _place: impl Send,
+        room: impl Fn() -> G + Send + Sync,
     ) where
         F: Future<Output = bool> + Send,
+        G: Future<Output = Fill> + Send,
     {
-        let send = async |text: Vec<u8>| {
-            matches!(tokio::time::timeout(PATIENCE, pieces.send(text.into())).await, Ok(Ok(())))
-        };
+        let slot = async || tokio::time::timeout(PATIENCE, pieces.reserve()).await.ok()?.ok();
         let mut at = self.head.after;
-        if !send(line(&self.head)).await {
-            return;
-        }
-        while at < self.to && may_read().await {
+        let Some(first) = slot().await else { return };
+        first.send(line(&self.head).into());
+        while at < self.to {
+            let Some(slot) = slot().await else { return };
+            let fill = tokio::select! {
+                () = pieces.closed() => return,
+                fill = room() => fill,
+            };
+            if !may_read().await {
+                return;
+            }
             let limit = u32::try_from(self.to - at).unwrap_or(STEP).min(STEP.min(PAGE_ROWS_MAX));
             let rows = self
                 .log
@@ -132,9 +141,7 @@ impl Export {
             let Ok(rows) = rows else { return };
             let Some(last) = rows.last() else { return };
             at = last.sequence;
-            if !send(rows.into_iter().flat_map(|row| line(&Line::of(row))).collect()).await {
-                return;
-            }
+            slot.send(fill(rows.into_iter().map(|row| line(&Line::of(row))).collect()));
         }
     }
 }

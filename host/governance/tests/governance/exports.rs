@@ -7,7 +7,9 @@ use std::sync::atomic::Ordering::SeqCst;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
 use charter_governance::audit::check::{self, Report};
+use charter_governance::audit::export::Fill;
 use charter_governance::audit::{Log, text};
 use charter_kernel::audit::AuditRow;
 use charter_kernel::merkle;
@@ -27,11 +29,16 @@ on_both!(
     what_was_erased_is_explained_by_the_row_of_the_removal,
 );
 
+/// Room for whatever comes.
+async fn room() -> Fill {
+    Box::new(Bytes::from)
+}
+
 /// An export's lines.
 async fn export(bed: &Bed, after: u64) -> Vec<String> {
     let export = Log::of(bed.store(), &id(1)).export(after).await.unwrap();
     let (pieces, mut read) = mpsc::channel(1);
-    let write = tokio::spawn(export.write(pieces, || async { true }, ()));
+    let write = tokio::spawn(export.write(pieces, || async { true }, room));
     let mut bytes = Vec::new();
     while let Some(piece) = read.recv().await {
         bytes.extend_from_slice(&piece);
@@ -314,11 +321,39 @@ async fn who_is_gone_is_written_for_no_longer() {
     let export = Log::of(bed.store(), &id(1)).export(0).await.unwrap();
     let (pieces, mut read) = mpsc::channel(1);
     let (place, mut held) = mpsc::channel::<()>(1);
-    let write = tokio::spawn(export.write(pieces, || async { true }, place));
+    let room = move || {
+        let _ = &place;
+        room()
+    };
+    let write = tokio::spawn(export.write(pieces, || async { true }, room));
     read.recv().await.unwrap();
     drop(read);
     write.await.unwrap();
     assert_eq!(held.recv().await, None, "its place among the streams is free");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_page_is_read_while_there_is_no_room_for_it() {
+    let bed = Bed::sqlite().await;
+    add(bed.store(), &id(1), 450).await;
+    let export = Log::of(bed.store(), &id(1)).export(0).await.unwrap();
+    let (pieces, mut read) = mpsc::channel(1);
+    let (wish, mut wishes) = mpsc::unbounded_channel();
+    let room = move || {
+        let (give, given) = tokio::sync::oneshot::channel::<Fill>();
+        wish.send(give).unwrap();
+        async { given.await.unwrap() }
+    };
+    let write = tokio::spawn(export.write(pieces, || async { true }, room));
+    read.recv().await.unwrap();
+    let first = wishes.recv().await.unwrap();
+    assert!(read.is_empty() && wishes.is_empty());
+    assert!(first.send(Box::new(Bytes::from)).is_ok());
+    read.recv().await.unwrap();
+    // Who leaves meanwhile is not waited for.
+    let _second = wishes.recv().await.unwrap();
+    drop(read);
+    write.await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -332,7 +367,7 @@ async fn who_may_read_no_more_gets_no_further_page() {
         let is_first = asked.fetch_add(1, SeqCst) == 0;
         async move { is_first }
     };
-    let write = tokio::spawn(export.write(pieces, may_read, ()));
+    let write = tokio::spawn(export.write(pieces, may_read, room));
     let mut bytes = Vec::new();
     while let Some(piece) = read.recv().await {
         bytes.extend_from_slice(&piece);

@@ -192,6 +192,7 @@ pub fn request() -> Request {
         operation: "shop.buy".into(),
         parameters: vec![("id".into(), "1".into())],
         body: Some(r#"{"note":"for Ada"}"#.into()),
+        headers: Vec::new(),
         organization: id(1),
         project: (id(2), false),
         user: Some(id(3)),
@@ -203,6 +204,7 @@ pub fn request() -> Request {
         base: "https://charter.example".into(),
         tells: None,
         job: None,
+        salt: None,
     }
 }
 

@@ -11,6 +11,7 @@ use jiff::civil::Weekday;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::names::{Names, Numbers};
 use crate::fault::Fault;
 use crate::id::{canonical, is_id, read_list, read_set};
 use crate::time::{Instant, Zone};
@@ -342,13 +343,17 @@ impl Policy {
     /// Whether `next` lets anything happen that this one does not: a denial or an approval that is
     /// gone or weaker, leave that is new where the default is to deny. It may say so where nothing
     /// is loosened in effect, never the other way round.
-    pub fn is_loosened_by(&self, next: &Policy) -> bool {
+    pub fn is_loosened_by<'a>(&'a self, next: &'a Policy) -> bool {
         if self.default == Otherwise::Deny && next.default == Otherwise::Allow {
             return true;
         }
         let restricts = |rule: &&Rule| rule.mode == Mode::Enforce && rule.effect != Effect::Allow;
-        let kept = |old: &Rule| next.rules.iter().any(|new| new.restricts_at_least(old));
-        if !self.rules.iter().filter(restricts).all(kept) {
+        let mut names = Names::default();
+        let mut named = |rules: &'a [Rule]| -> Vec<Named<'a>> {
+            rules.iter().filter(restricts).map(|rule| Named::of(rule, &mut names)).collect()
+        };
+        let (before, after) = (named(&self.rules), named(&next.rules));
+        if !before.iter().all(|old| after.iter().any(|new| new.restricts_at_least(old))) {
             return true;
         }
         // Under a default to deny, a rule that says anything else gives leave.
@@ -394,19 +399,49 @@ impl Rule {
         self.actions.iter().any(|glob| action_matches(glob, ask.action))
             && self.when.as_ref().is_none_or(|when| when.holds(ask))
     }
+}
 
-    /// Whether it forbids all that `other` forbids, and asks as many people.
-    fn restricts_at_least(&self, other: &Rule) -> bool {
+/// A rule that acts, with its lists as numbers: absent where it is about all.
+struct Named<'a> {
+    rule: &'a Rule,
+    actions: Numbers,
+    /// Users, kits, projects and entities.
+    among: [Option<Numbers>; 4],
+}
+
+impl<'a> Named<'a> {
+    fn of(rule: &'a Rule, names: &mut Names<'a>) -> Self {
+        let when = rule.when.as_ref();
+        let mut set = |of: fn(&When) -> &Option<BTreeSet<String>>| {
+            when.and_then(|when| of(when).as_ref()).map(|list| names.number(list))
+        };
+        let [users, kits, projects] =
+            [set(|when| &when.users), set(|when| &when.kits), set(|when| &when.projects)];
+        let entities = when.and_then(|when| when.entities.as_ref());
+        let entities = entities.map(|list| names.number(list));
+        let actions = names.number(&rule.actions);
+        Self { rule, actions, among: [users, kits, projects, entities] }
+    }
+
+    /// Whether it forbids all that `other` forbids, and asks as many people; as far as that can be
+    /// seen without asking.
+    fn restricts_at_least(&self, other: &Self) -> bool {
         let people = |rule: &Rule| rule.approvals_required.unwrap_or(1);
-        self.mode == Mode::Enforce
-            && self.effect >= other.effect
-            && (self.effect > other.effect || people(self) >= people(other))
-            && other.actions.iter().all(|glob| self.actions.contains(glob))
-            && match (&self.when, &other.when) {
+        let (mine, others) = (self.rule, other.rule);
+        let among = || self.among.iter().zip(&other.among);
+        mine.effect >= others.effect
+            && (mine.effect > others.effect || people(mine) >= people(others))
+            && match (&mine.when, &others.when) {
                 (None, _) => true,
                 (Some(mine), Some(others)) => mine.is_as_wide_as(others),
                 (Some(_), None) => false,
             }
+            && self.actions.contain(&other.actions)
+            && among().all(|lists| match lists {
+                (None, _) => true,
+                (Some(mine), Some(others)) => mine.contain(others),
+                (Some(_), None) => false,
+            })
     }
 }
 
@@ -460,31 +495,14 @@ impl When {
             && self.hours.as_ref().is_none_or(|hours| hours.hold(ask.at, ask.zone))
     }
 
-    /// Whether it holds wherever `other` does, as far as that can be seen without asking.
+    /// Whether it holds wherever `other` does, apart from what both name.
     fn is_as_wide_as(&self, other: &When) -> bool {
-        let wider = |mine: &Option<BTreeSet<String>>, others: &Option<BTreeSet<String>>| match (
-            mine, others,
-        ) {
-            (None, _) => true,
-            (Some(mine), Some(others)) => mine.is_superset(others),
-            (Some(_), None) => false,
-        };
         let lower = match (self.amount_over_micro_usd, other.amount_over_micro_usd) {
             (None, _) => true,
             (Some(mine), Some(others)) => mine <= others,
             (Some(_), None) => false,
         };
-        let entities = match (&self.entities, &other.entities) {
-            (None, _) => true,
-            (Some(mine), Some(others)) => others.iter().all(|glob| mine.contains(glob)),
-            (Some(_), None) => false,
-        };
-        lower
-            && wider(&self.users, &other.users)
-            && wider(&self.kits, &other.kits)
-            && wider(&self.projects, &other.projects)
-            && entities
-            && (self.hours.is_none() || self.hours == other.hours)
+        lower && (self.hours.is_none() || self.hours == other.hours)
     }
 }
 

@@ -92,7 +92,9 @@ pub async fn handle(
     let mutates = operation.contract.mutates;
     let (approved, origin) = match way.again {
         Again::Never => (None, None),
-        Again::AsAsked(tells) => (None, origin(app, served, operation, validated, tells)),
+        Again::AsAsked(tells) => {
+            (None, origin(app, served, operation, validated, &way.headers, tells))
+        }
         Again::Approved(run) => (Some(run.clone()), Some(Origin::Approved(run))),
     };
     let claiming = match (&way.claim, &approved) {
@@ -236,6 +238,9 @@ fn request(
         BodyRule::Raw { .. } => (None, raw),
     };
     context.insert("component".into(), Value::from(served.digest()));
+    if validated.caller().place().is_some_and(|place| place.project().test) {
+        context.insert("test".into(), true.into());
+    }
     Request {
         operation: operation.contract.id.to_string(),
         parameters: validated.parameters().to_vec(),
@@ -265,6 +270,7 @@ fn origin(
     served: &Served,
     operation: &ServedOperation,
     validated: &Validated,
+    headers: &[(String, String)],
     tells: Option<String>,
 ) -> Option<Origin> {
     let regulated = operation.contract.mutates && !served.manifest.actions.is_empty();
@@ -280,6 +286,7 @@ fn origin(
         operation: operation.contract.id.to_string(),
         parameters: validated.parameters().iter().chain(validated.pairs()).cloned().collect(),
         body,
+        headers: headers.to_vec(),
         organization: place.organization().id.to_string(),
         project: (place.project().id.to_string(), place.project().test),
         user: place.user().map(|user| user.id.to_string()),
@@ -291,5 +298,6 @@ fn origin(
         base: public::base(&app.adapters),
         tells,
         job: None,
+        salt: None,
     })))
 }

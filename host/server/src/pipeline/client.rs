@@ -38,9 +38,6 @@ pub fn way(
         Some((name.as_str().to_owned(), value.to_owned()))
     });
     let mut context = Map::new();
-    if validated.caller().place().is_some_and(|place| place.project().test) {
-        context.insert("test".into(), true.into());
-    }
     if operation.streams && accepts_events(&accepted.headers) {
         context.insert("stream".into(), true.into());
     }

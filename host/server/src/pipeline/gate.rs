@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use charter_kernel::kit::Denied;
+use charter_governance::kits;
 use charter_kernel::refusal::Refusal;
 use charter_registry::served::{Primitive, Served};
 use charter_tenancy::directory::KitRecord;
@@ -36,22 +36,6 @@ pub async fn gate(app: &App, caller: Arc<Caller>, primitive: &Primitive) -> Resu
     Ok(Gated { caller, served })
 }
 
-/// Whether a kit gives a primitive, and the version that it pins: the one decision that calls, the
-/// status and what is foreseen share.
-///
-/// # Errors
-/// [`Denied`] where it does not.
-pub fn ask<'k>(
-    primitive: &Primitive,
-    kit: Option<&'k KitRecord>,
-) -> Result<Option<&'k str>, Denied> {
-    let gate = primitive.active().manifest.gate;
-    match kit {
-        Some(kit) => kit.decide(&primitive.name, gate),
-        None => charter_kernel::kit::decide(&primitive.name, gate, None),
-    }
-}
-
 /// The version of the primitive that a kit gives, if any: what HTTP, nested calls, jobs and hooks
 /// are served.
 ///
@@ -62,7 +46,7 @@ pub async fn decide(
     primitive: &Primitive,
     kit: Option<&KitRecord>,
 ) -> Result<Arc<Served>, Refusal> {
-    let pinned = ask(primitive, kit)?;
+    let pinned = kits::ask(primitive, kit)?;
     let served = match (primitive.version(pinned), pinned) {
         (Some(served), _) => Some(served.clone()),
         // Not in memory: nobody has asked for it lately.

@@ -86,8 +86,8 @@ pub async fn find(
     Ok(matched)
 }
 
-/// Passes the kit's gate, and finds the operation of this id where primitives may call it at all;
-/// its path takes those of the given members that it names. The trail knows the operation before
+/// Passes the kit's gate, and finds the operation of this id where primitives may call it at all, or
+/// its request was `approved`; its path takes those of the given members that it names. The trail knows the operation before
 /// anything refuses it.
 ///
 /// # Errors
@@ -96,8 +96,8 @@ pub async fn find_callable(
     app: &App,
     trail: &mut Trail,
     caller: Caller,
-    id: &str,
-    given: &[(String, String)],
+    (id, given): (&str, &[(String, String)]),
+    approved: bool,
 ) -> Result<Matched, Refusal> {
     let live = app.registry.current();
     let unknown = || Refusal::resource_not_found("operation");
@@ -114,7 +114,9 @@ pub async fn find_callable(
     let gated = gate::gate(app, caller, &known.primitive).await?;
     let (caller, served) = gated.into_parts();
     let operation = served.operation(id).ok_or_else(unknown)?.clone();
-    check_callable(&operation.contract, &known.operation.contract)?;
+    if !approved {
+        check_callable(&operation.contract, &known.operation.contract)?;
+    }
     let value = |name: &str| given.iter().find(|(own, value)| own == name && !value.is_empty());
     let names = operation.contract.path.parameters();
     let parameters = names.filter_map(|name| value(name).cloned()).collect();

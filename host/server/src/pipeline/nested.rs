@@ -98,7 +98,8 @@ async fn run_once(
 ) -> Result<Option<Answered>, Refusal> {
     let caller = Caller::resolve_again(app, &nested.scope, &nested.credential).await?;
     let (id, given) = (&nested.operation, &nested.parameters);
-    let matched = matched::find_callable(app, trail, caller, id, given).await?;
+    let matched =
+        matched::find_callable(app, trail, caller, (id, given), approved.is_some()).await?;
     let admitted = admit::admit(app, matched, &mut Unpaced).await?;
     let sent = input(nested, admitted.operation().contract(), approved.is_some())?;
     let validated = validate::validate(app, admitted, sent).await?;
@@ -119,8 +120,11 @@ async fn run_once(
         deadline_ms: nested.deadline_ms,
         gone: CancellationToken::new(),
         again: repetition(app, nested, approved),
-        context: Map::from_iter([("nested".to_owned(), json!(nested.primitive))]),
-        headers: Vec::new(),
+        context: match approved {
+            Some(_) => Map::new(),
+            None => Map::from_iter([("nested".to_owned(), json!(nested.primitive))]),
+        },
+        headers: nested.headers.clone(),
         raw: None,
         room: None,
     };

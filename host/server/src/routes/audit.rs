@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use charter_governance::audit::export::Line;
+use charter_governance::audit::export::{Fill, Line};
 use charter_governance::audit::{Log, Sealed, text};
 use charter_kernel::authority::Class;
 use charter_kernel::merkle;
@@ -12,6 +12,7 @@ use charter_kernel::time::Instant;
 use charter_kernel::unit::FactKind;
 use charter_store::Txn;
 use charter_tenancy::identity::Identity;
+use charter_tenancy::operator;
 use charter_tenancy::stored::reading;
 use futures::future::BoxFuture;
 use schemars::JsonSchema;
@@ -234,12 +235,18 @@ pub async fn export_log(
         Refusal::rate_limited(5).hint("Close streams that are not read before opening another.")
     })?;
     let (sender, pieces) = mpsc::channel(PIECES_MAX);
-    app.tasks.spawn(export.write(sender, ask_anew(app, &request.identity), place));
+    let room = move || -> BoxFuture<'static, Fill> {
+        let place = place.clone();
+        Box::pin(async move {
+            let room = place.room().await;
+            Box::new(move |text| room.fill(text)) as Fill
+        })
+    };
+    app.tasks.spawn(export.write(sender, ask_anew(app, &request.identity), room));
     Ok(Reply::pieces("application/x-ndjson", pieces))
 }
 
-/// Asks whether a credential counts, at each call of what it answers. The operator's token is asked
-/// once, by the request itself.
+/// Asks whether a credential counts, at each call of what it answers.
 fn ask_anew(
     app: &App,
     identity: &Identity,
@@ -247,7 +254,10 @@ fn ask_anew(
     let guards = match identity {
         Identity::Key(key) => key.guards(),
         Identity::Session(session) => session.guards(),
-        Identity::Operator { .. } | Identity::Anonymous => Vec::new(),
+        Identity::Operator { token } => {
+            token.iter().map(|version| operator::guard(*version)).collect()
+        }
+        Identity::Anonymous => Vec::new(),
     };
     let asked = Arc::new((app.directory.clone(), identity.clone(), guards));
     move || -> BoxFuture<'static, bool> {

@@ -1,6 +1,6 @@
 //! The organization's policy, and what it would say: `/v1/governance`.
 
-use charter_governance::gateway;
+use charter_governance::{gateway, kits};
 use charter_kernel::authority::Class;
 use charter_kernel::governance::gauge::Gauge;
 use charter_kernel::governance::leave::{self, Asked, Person};
@@ -23,7 +23,6 @@ use serde_json::json;
 use super::shape::{Optional, Reference, refuse_faults};
 use crate::app::App;
 use crate::handler;
-use crate::pipeline::gate;
 use crate::request::HostRequest;
 use crate::route::HostRoute;
 use crate::serve::{Answer, Body};
@@ -379,7 +378,7 @@ pub async fn simulate_action(
         over = over.max((!admits && spends).then_some(!gauge.admits_beyond(amount)));
         caps.push(Gauged::of(gauge, admits));
     }
-    let denied = gate::ask(primitive, case.kit.as_deref()).is_err();
+    let denied = kits::ask(primitive, case.kit.as_deref()).is_err();
     let no = leave::course(&decision, false, Person::Absent).err();
     let refusal = no.map(|no| no.refusal(&decision));
     let (verdict, reason) = judge([revoked, denied, frozen, limited], refusal, over);

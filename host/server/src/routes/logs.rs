@@ -25,6 +25,10 @@ use crate::serve::{Answer, Params};
 const ROWS_MAX: usize = 1_000;
 /// Rows of one read.
 const STEP: u32 = 500;
+/// Bytes of the rows looked at for one page.
+const LOOKED_BYTES_MAX: usize = 16 << 20;
+/// Bytes of the rows of one page; a row that has more is a page by itself.
+const PAGE_BYTES_MAX: usize = 4 << 20;
 
 /// The rows of the audit log: an organization's, and the deployment's own.
 pub fn routes() -> Vec<HostRoute> {
@@ -211,14 +215,17 @@ pub async fn list_logs(
         Identity::Operator { .. } => None,
         _ => request.principal()?.project.as_ref().map(ProjectId::as_str),
     };
-    let fits = |row: &LogRow| {
-        pinned.is_none_or(|own| row.project_id.as_str() == Some(own)) && asked.admits(row)
+    let fits = |row: &SequencedFact| {
+        let row = LogRow::of(row);
+        pinned.is_none_or(|own| row.project_id.as_str() == Some(own)) && asked.admits(&row)
     };
     let marks = Marks::of(&asked, pinned);
     let mut before: Option<u64> =
         request.page.position.as_deref().and_then(|position| position.parse().ok());
-    let (mut items, mut looked, mut more) = (Vec::new(), 0, true);
-    while more && items.len() < request.page.limit as usize && looked < ROWS_MAX {
+    let limit = request.page.limit as usize;
+    let (mut items, mut room, mut more) = (Vec::new(), PAGE_BYTES_MAX, true);
+    let (mut looked, mut looked_bytes, mut full) = (0, 0, false);
+    while more && !full && looked < ROWS_MAX && looked_bytes < LOOKED_BYTES_MAX {
         let rows = app
             .store
             .facts_before(FactKind::Audit, organization, before, STEP)
@@ -226,20 +233,30 @@ pub async fn list_logs(
             .map_err(reading)?;
         more = !rows.is_empty();
         for row in rows {
-            (before, looked) = (Some(row.sequence), looked + 1);
+            let bytes = row.fact.body.len() + row.fact.private.as_ref().map_or(0, String::len);
+            (looked, looked_bytes) = (looked + 1, looked_bytes + bytes);
             if since.is_some_and(|since| row.fact.at < since) {
                 more = false;
                 break;
             }
-            if until.is_none_or(|until| row.fact.at <= until) && marks.are_in(&row) {
-                items.extend(Some(LogRow::of(&row)).filter(fits));
+            let fits =
+                until.is_none_or(|until| row.fact.at <= until) && marks.are_in(&row) && fits(&row);
+            full = fits && bytes > room && !items.is_empty();
+            if full {
+                break;
             }
-            if items.len() == request.page.limit as usize {
-                more = row.sequence > 1;
+            before = Some(row.sequence);
+            if fits {
+                room = room.saturating_sub(bytes);
+                items.push(row);
+            }
+            if items.len() == limit {
+                (full, more) = (true, before > Some(1));
                 break;
             }
         }
     }
     let next = before.filter(|_| more).map(|before| before.to_string());
+    let items = items.iter().map(LogRow::of).collect();
     Ok(Answer::of(&LogPage { logs: items, page: Cursor::of(&request.page, next.as_deref()) }))
 }

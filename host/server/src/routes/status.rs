@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 
+use charter_governance::kits;
 use charter_kernel::authority::Class;
 use charter_kernel::refusal::Refusal;
 use charter_kernel::standing::Reason;
@@ -18,7 +19,6 @@ use serde::Serialize;
 use super::webhooks;
 use crate::app::App;
 use crate::handler;
-use crate::pipeline::gate;
 use crate::pipeline::identify::unreadable;
 use crate::request::HostRequest;
 use crate::route::HostRoute;
@@ -101,7 +101,7 @@ pub async fn get_status(
     let live = app.registry.current();
     let primitives = live.primitives().map(|primitive| {
         let manifest = &primitive.active().manifest;
-        let decided = gate::ask(primitive, place.kit().map(AsRef::as_ref));
+        let decided = kits::ask(primitive, place.kit().map(AsRef::as_ref));
         let served = decided.as_ref().ok().and_then(|pinned| primitive.version(*pinned));
         // All that any of its operations would answer 501 for.
         let required = manifest

@@ -79,8 +79,11 @@ fn kind(error: &dyn DatabaseError) -> Kind {
     match code.as_ref() {
         "53100" => Kind::Full,
         // Serialization, deadlock; lock not available; query cancelled; a statement whose plan went
-        // away.
-        "40001" | "40P01" | "55P03" | "57014" | "0A000" | "26000" => Kind::Passing,
+        // away; a transaction that stood idle, or went on, for too long, as where the host was
+        // stopped.
+        "40001" | "40P01" | "55P03" | "57014" | "0A000" | "26000" | "25P03" | "25P04" => {
+            Kind::Passing
+        }
         // Connection, resources, operator intervention, the database's own trouble.
         code if ["08", "53", "57", "58", "XX"].iter().any(|class| code.starts_with(class)) => {
             Kind::Passing
@@ -113,6 +116,8 @@ mod tests {
         assert!(matches!(Trouble::from(error("53100")), Trouble::Full(_)));
         assert!(matches!(Trouble::from(error("40P01")), Trouble::Passing(_)));
         assert!(matches!(Trouble::from(error("57P01")), Trouble::Passing(_)));
+        // The host was stopped amid a batch.
+        assert!(matches!(Trouble::from(error("25P03")), Trouble::Passing(_)));
         assert!(matches!(Trouble::from(error("22P02")), Trouble::Guilty(_)));
         assert!(matches!(Trouble::from(sqlx::Error::WorkerCrashed), Trouble::Passing(_)));
     }

@@ -1,12 +1,13 @@
 //! Sealing under an organization's data key, and how data keys come to be.
 
-use charter_kernel::unit::{Draft, Row};
+use charter_kernel::hex::hex;
+use charter_kernel::unit::{Draft, Key, Row};
 use zeroize::Zeroizing;
 
 use super::Store;
 use crate::error::SealError;
 use crate::seal::{
-    DataKey, Mark, Master, bind_text, decrypt, derive_key, encrypt, mark_row, row_of,
+    DataKey, Mark, Master, authenticate, bind_text, decrypt, derive_key, encrypt, mark_row, row_of,
 };
 
 /// Attempts at making a data key while others make it too.
@@ -43,6 +44,14 @@ impl Store {
     /// key is rotated.
     pub fn derive(&self, label: &str) -> [u8; 32] {
         derive_key(&self.inner.root, label)
+    }
+
+    /// A digest of what a row says, in hexadecimal: the same content of the same row has the same one,
+    /// and nobody who has no key of the deployment's can try out what it may be.
+    pub(crate) fn digest(&self, key: &Key, body: &str) -> String {
+        let row = [key.reach.as_str(), "\0", key.space.as_str(), "\0", &key.id, "\0"];
+        let parts = row.into_iter().chain([body]);
+        hex(&authenticate(&self.derive("changes"), parts))
     }
 
     /// The deployment's root of derived keys: a data key of its own, made at the first start.

@@ -377,6 +377,23 @@ async fn a_hold_is_reopened_by_its_own_primitive_and_user_and_by_nobody_else() {
     }
 }
 
+#[tokio::test]
+async fn a_hold_that_a_second_run_reopens_again_has_its_place_again() {
+    let bed = Bed::new().await;
+    let id = keep_hold(&bed, 100).await;
+    let mut guest = bed.attempt(bed.call(user(3)));
+    let run = async |guest: &mut State| {
+        guest.reopen(id.clone()).await.unwrap();
+        let permit = guest.authorize(proposal(1)).await.unwrap();
+        guest.id(permit).await
+    };
+    let first = run(&mut guest).await;
+    let work = guest.work().unwrap();
+    work.story.attempt += 1;
+    work.permits = 0;
+    assert_eq!(run(&mut guest).await, first);
+}
+
 /// A hook's word to the whole of an organization.
 fn told(bed: &Bed, payload: &str, organization: u8) -> Call {
     let signal = Signal { kind: "hook".into(), payload: payload.into(), blob: None };
