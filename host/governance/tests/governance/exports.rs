@@ -350,7 +350,7 @@ async fn no_page_is_read_while_there_is_no_room_for_it() {
     assert!(read.is_empty() && wishes.is_empty());
     assert!(first.send(Box::new(Bytes::from)).is_ok());
     read.recv().await.unwrap();
-    // Who leaves meanwhile is not waited for.
+    // A reader that leaves meanwhile is not waited for.
     let _second = wishes.recv().await.unwrap();
     drop(read);
     write.await.unwrap();

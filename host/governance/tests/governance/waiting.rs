@@ -552,6 +552,17 @@ proptest! {
     }
 }
 
+proptest! {
+    #[test]
+    fn a_number_that_people_have_read_is_the_same_number_in_the_row(number in proptest::num::f64::NORMAL) {
+        let context = json!({ "at": number });
+        let mut run = run_of(Some(1));
+        run.approval.context = context.clone();
+        run.approval = serde_json::from_str(&json!(run.approval).to_string()).unwrap();
+        prop_assert!(run.covers(&leave_for(Proposal { context, pay: Some((card(), credit())), ..proposal(Some(1)) })));
+    }
+}
+
 /// A request that was approved for so much.
 fn run_of(amount: Option<i64>) -> Run {
     let approval = json!({

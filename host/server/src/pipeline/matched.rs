@@ -7,7 +7,7 @@ use charter_kernel::authority::Class;
 use charter_kernel::manifest::Mount;
 use charter_kernel::refusal::Refusal;
 use charter_kernel::route::{Missing, Path};
-use charter_kernel::scope::Level;
+use charter_kernel::scope::{ActorKind, Level};
 use charter_registry::served::{Auth, Contract, Served, ServedOperation};
 
 use super::caller::Caller;
@@ -87,8 +87,8 @@ pub async fn find(
 }
 
 /// Passes the kit's gate, and finds the operation of this id where primitives may call it at all, or
-/// its request was `approved`; its path takes those of the given members that it names. The trail knows the operation before
-/// anything refuses it.
+/// a person who asked for it does again, `approved`; its path takes those of the given members that
+/// it names. The trail knows the operation before anything refuses it.
 ///
 /// # Errors
 /// 404 where the version that the kit gives has none, 403 `not_callable`, and as [`gate::gate`].
@@ -114,9 +114,8 @@ pub async fn find_callable(
     let gated = gate::gate(app, caller, &known.primitive).await?;
     let (caller, served) = gated.into_parts();
     let operation = served.operation(id).ok_or_else(unknown)?.clone();
-    if !approved {
-        check_callable(&operation.contract, &known.operation.contract)?;
-    }
+    let by_session = approved && caller.scope().actor().kind == ActorKind::Session;
+    check_callable(&operation.contract, &known.operation.contract, by_session)?;
     let value = |name: &str| given.iter().find(|(own, value)| own == name && !value.is_empty());
     let names = operation.contract.path.parameters();
     let parameters = names.filter_map(|name| value(name).cloned()).collect();
@@ -127,9 +126,10 @@ pub async fn find_callable(
 }
 
 /// Refuses an operation that primitives may not call. `armed` is what another version has under its
-/// id.
-fn check_callable(contract: &Contract, armed: &Contract) -> Result<(), Refusal> {
-    let told = if contract.auth != Auth::Key {
+/// id; a session's own request is made again as its own.
+fn check_callable(contract: &Contract, armed: &Contract, by_session: bool) -> Result<(), Refusal> {
+    let is_taken = contract.auth == Auth::Key || (by_session && contract.auth == Auth::Session);
+    let told = if !is_taken {
         "Only operations that take an API key can be called by primitives."
     } else if contract.mutates && !armed.mutates {
         // The outer request was armed for a read.

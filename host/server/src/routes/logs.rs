@@ -7,7 +7,7 @@ use charter_kernel::manifest::Paging;
 use charter_kernel::refusal::Refusal;
 use charter_kernel::time::Instant;
 use charter_kernel::unit::FactKind;
-use charter_store::{SequencedFact, Txn};
+use charter_store::{PAGE_BYTES_MAX, SequencedFact, Txn};
 use charter_tenancy::identity::Identity;
 use charter_tenancy::stored::reading;
 use schemars::JsonSchema;
@@ -27,8 +27,6 @@ const ROWS_MAX: usize = 1_000;
 const STEP: u32 = 500;
 /// Bytes of the rows looked at for one page.
 const LOOKED_BYTES_MAX: usize = 16 << 20;
-/// Bytes of the rows of one page; a row that has more is a page by itself.
-const PAGE_BYTES_MAX: usize = 4 << 20;
 
 /// The rows of the audit log: an organization's, and the deployment's own.
 pub fn routes() -> Vec<HostRoute> {
