@@ -733,7 +733,13 @@ impl Hold {
         let draft = Draft { user: self.subject.user.clone(), body, index, ..Draft::default() };
         let add =
             |field: &str, amount| Write::Add { key: key.clone(), field: field.into(), amount };
-        [Write::Ensure { key: key.clone(), draft }, add("spent_micro_usd", spent), add("count", 1)]
+        // What happens in parts, or turns out to be more, happens once.
+        let count = i64::from(self.actual.is_none());
+        [
+            Write::Ensure { key: key.clone(), draft },
+            add("spent_micro_usd", spent),
+            add("count", count),
+        ]
     }
 
     /// Its addition to the record that a scope of its primitive's own has of the same time.

@@ -261,15 +261,30 @@ fn a_capture_writes_both_accounts_entries_and_the_spend_record() {
         "reference": "shop",
     });
     assert_eq!(told, expected);
-    let added: Vec<(&str, i64)> = step
-        .writes
-        .iter()
-        .filter_map(|write| match write {
-            Write::Add { field, amount, .. } => Some((field.as_str(), *amount)),
-            _ => None,
-        })
-        .collect();
-    assert_eq!(added, [("spent_micro_usd", 25), ("count", 1)]);
+    assert_eq!(added(&step), [("spent_micro_usd", 25), ("count", 1)]);
+}
+
+/// The additions of a step to its spend record.
+fn added(step: &Step) -> Vec<(&str, i64)> {
+    let added = step.writes.iter().filter_map(|write| match write {
+        Write::Add { field, amount, .. } => Some((field.as_str(), *amount)),
+        _ => None,
+    });
+    added.collect()
+}
+
+#[test]
+fn what_happens_in_parts_has_happened_once() {
+    let held = paid(30);
+    let part = held.admit_capture(10, Word::Asker).unwrap();
+    let first = held.capture_part("h", part, NOW.plus_ms(1), NOW);
+    assert_eq!(added(&first), [("spent_micro_usd", 10), ("count", 1)]);
+    let rest = first.hold.admit_capture(20, Word::Asker).unwrap();
+    let last = first.hold.capture("h", rest, NOW);
+    assert_eq!(added(&last), [("spent_micro_usd", 20), ("count", 0)]);
+    let told = last.hold.contradict("h", 1, Settler { request: "r".into(), until: NOW }).hold;
+    let more = told.capture("h", told.capture_told(45), NOW);
+    assert_eq!(added(&more), [("spent_micro_usd", 15), ("count", 0)]);
 }
 
 #[test]
