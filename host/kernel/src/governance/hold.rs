@@ -733,7 +733,7 @@ impl Hold {
         let draft = Draft { user: self.subject.user.clone(), body, index, ..Draft::default() };
         let add =
             |field: &str, amount| Write::Add { key: key.clone(), field: field.into(), amount };
-        // What happens in parts, or turns out to be more, happens once.
+        // An action that happens in parts, or turns out to cost more, happens once.
         let count = i64::from(self.actual.is_none());
         [
             Write::Ensure { key: key.clone(), draft },
