@@ -559,7 +559,8 @@ proptest! {
         let mut run = run_of(Some(1));
         run.approval.context = context.clone();
         run.approval = serde_json::from_str(&json!(run.approval).to_string()).unwrap();
-        prop_assert!(run.covers(&leave_for(Proposal { context, pay: Some((card(), credit())), ..proposal(Some(1)) })));
+        let wanted = Proposal { context, pay: Some((card(), credit())), ..proposal(Some(1)) };
+        prop_assert!(run.covers(&leave_for(wanted)), "{number}");
     }
 }
 

@@ -11,7 +11,7 @@ use charter_kernel::refusal::Refusal;
 use charter_kernel::scope::Level;
 use charter_kernel::time::Instant;
 use charter_kernel::unit::{Reach, Space};
-use charter_store::{Query, Txn};
+use charter_store::{PAGE_BYTES_MAX, Query, Txn};
 use charter_tenancy::identity::Identity;
 use charter_tenancy::records::Record as _;
 use charter_tenancy::records::approval::{Approval, Status, Word};
@@ -237,7 +237,7 @@ pub async fn list_approvals(
         }
         Level::Organization => {}
     }
-    let mut items = Vec::new();
+    let (mut items, mut bytes) = (Vec::new(), 0);
     for _ in 0..LOOKS_MAX {
         let found = txn.find(&query).await.map_err(stored::reading)?;
         for (key, row) in found.items {
@@ -249,11 +249,13 @@ pub async fn list_approvals(
                 let page = Cursor::of(&request.page, query.after.as_deref());
                 return Ok(Answer::of(&ApprovalPage { approvals: items, page }));
             }
+            bytes += row.body.len();
             items.push(ApprovalItem::of(&approval, row.version));
             query.after = Some(key.id);
         }
         query.after = found.next;
-        if query.after.is_none() {
+        // A page ends early where its rows are large.
+        if query.after.is_none() || bytes >= PAGE_BYTES_MAX / 2 {
             break;
         }
     }

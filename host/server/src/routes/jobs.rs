@@ -181,21 +181,21 @@ pub async fn list_jobs(
         query.after.clone_from(&request.page.position);
         found.extend(find_page(txn, query, asked.status.0, limit + 1).await?);
     }
-    found.sort_by(|(one, ..), (other, ..)| other.id.cmp(&one.id));
+    found.sort_by(|(one, _), (other, _)| other.cmp(one));
     let more = found.len() > limit;
     found.truncate(limit);
-    let last = found.last().filter(|_| more).map(|(key, ..)| key.id.clone());
-    let items = found.into_iter().map(|(key, row, job)| JobItem::of(&key, &row, job)).collect();
+    let last = found.last().filter(|_| more).map(|(id, _)| id.clone());
+    let items = found.into_iter().map(|(_, item)| item).collect();
     Ok(Answer::of(&JobPage { jobs: items, page: Cursor::of(&request.page, last.as_deref()) }))
 }
 
-/// The jobs of this status that a query finds, at most so many.
+/// The jobs of this status that a query finds, by their ids, at most so many.
 async fn find_page(
     txn: &mut Txn,
     mut query: Query,
     wanted: Option<Status>,
     most: usize,
-) -> Result<Vec<(Key, Row, JobRecord)>, Refusal> {
+) -> Result<Vec<(String, JobItem)>, Refusal> {
     let by_lease = matches!(wanted, Some(Status::Queued | Status::Running));
     if let Some(wanted) = wanted {
         // A running job is a queued job that somebody holds; no index tells the two apart.
@@ -208,7 +208,9 @@ async fn find_page(
         for (key, row) in page.items {
             let job = read(&row)?;
             if !by_lease || wanted == Some(Status::of(&job, &row)) {
-                found.push((key, row, job));
+                // Without its payload, which may be large.
+                let item = JobItem::of(&key, &row, job);
+                found.push((key.id, item));
             }
             if found.len() == most {
                 return Ok(found);
