@@ -76,4 +76,26 @@ on_both! {
         assert_eq!(credit(&tenant), (2_000, 2_000));
         world.books_agree();
     }
+
+    fn of_several_refunds_that_wait_each_is_made(world) {
+        let tenant = world.register();
+        world.fund(&tenant, 3_000);
+        let card = card(&tenant.client);
+        let paid = authorize(&tenant.client, &card, 1_000, 201);
+        let paid = format!("{card}/authorizations/{}", paid["authorization"]["id"].as_str().unwrap());
+        tenant.client.post(&format!("{paid}/capture"), &json!({})).expect(200);
+        ask_first(&tenant);
+        let owner = browser(world, &tenant.email, PASSWORD).0;
+        let ask = |cents: u64| {
+            let asked = tenant.client.post(&format!("{paid}/refund"), &json!({ "amount_cents": cents })).expect(202);
+            format!("/v1/approvals/{}", asked["approval_id"].as_str().unwrap())
+        };
+        for approval in [200, 300].map(ask) {
+            owner.post(&format!("{approval}/approve"), &json!({})).expect(200);
+            until("it is made", || tenant.client.get(&approval).expect(200)["approval"]["status"] == "succeeded");
+        }
+        let left = tenant.client.get(&card).expect(200)["card"]["balance_cents"].clone();
+        assert_eq!(left, json!(3_000 - 1_000 + 500));
+        world.books_agree();
+    }
 }

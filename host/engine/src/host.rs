@@ -60,7 +60,7 @@ pub struct Nested {
     pub scope: Scope,
     /// The guards of the outer caller's credential, which a change must be committed under.
     pub credential: Vec<Guard>,
-    /// The calling primitive.
+    /// The calling primitive; empty where a client's request is made again.
     pub primitive: String,
     /// The operation's id.
     pub operation: String,

@@ -100,6 +100,9 @@ pub struct Request {
     /// The primitive that made it, where it wants to be told what became of it.
     #[serde(default)]
     pub tells: Option<String>,
+    /// The primitive that made it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nested: Option<String>,
     /// The job that it is a run of.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub job: Option<Key>,
@@ -174,7 +177,7 @@ impl Request {
             request: approval.request_id.clone(),
             scope: party.into_scope(),
             credential: left.guards,
-            primitive: "approvals".into(),
+            primitive: self.nested.clone().unwrap_or_default(),
             operation: self.operation.clone(),
             parameters: self.parameters.clone(),
             body: self.body.clone(),
@@ -227,6 +230,7 @@ impl Job {
             principal: Some(scope.principal().clone()),
             base: self.base.clone(),
             tells: self.tells.clone(),
+            nested: None,
             job: Some(self.key.clone()),
             salt: None,
         }
@@ -353,6 +357,7 @@ pub async fn new_approval(
         base: request.base.clone(),
         tells: request.tells.clone(),
         job: request.job.clone(),
+        worded: true,
         begun: false,
         marks: 0,
         answered_by: None,
@@ -518,9 +523,10 @@ impl Run {
             && approved.action == proposal.action
             && approved.entity == proposal.entity
             && approved.primitive == leave.primitive
-            && approved.title == title(proposal)
-            && approved.message == proposal.message
-            && approved.context == proposal.context
+            && (!approved.worded
+                || approved.title == title(proposal)
+                    && approved.message == proposal.message
+                    && approved.context == proposal.context)
     }
 
     /// One host makes it at a time, and commits only while it does.

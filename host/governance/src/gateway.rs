@@ -16,6 +16,7 @@ use charter_kernel::governance::leave::{
 };
 use charter_kernel::governance::policy::{Decision, Grant};
 use charter_kernel::id::uuid_v7;
+use charter_kernel::kit::Denied;
 use charter_kernel::manifest::Access;
 use charter_kernel::refusal::Refusal;
 use charter_kernel::scope::{ActorKind, Scope};
@@ -207,19 +208,18 @@ async fn try_once(
         // A provider's news arrives all the same, and may ask.
         return Err(profile_revoked().into());
     }
-    if !reported && case.user.is_some() {
-        // As it does where the kit has switched the primitive off.
-        let live = governance.registry.current();
-        let primitive = live.primitive(&leave.primitive);
-        let given = primitive.map_or(Ok(None), |one| kits::ask(one, case.kit.as_deref()));
-        given.map_err(Refusal::from)?;
-    }
     let credential = if reported { Vec::new() } else { may_act(governance, leave, &case).await? };
     let id = uuid_v7(now, stored::random()?);
     let terms = terms(leave, &case, now);
     let zone = case.zone()?;
     let grounds = case.grounds(&terms.subject, &zone, now);
     let asked = terms.to_asked();
+    if !reported && let Err(denied) = ask_kit(governance, leave, &case) {
+        // As it does where the kit has switched the primitive off.
+        let decision = grounds.decide(&asked, &[], full);
+        let hold = terms.hold(decision, Course::Taken, Vec::new());
+        return Err(refuse(governance, leave, &hold, &id, denied.into()).await);
+    }
     let own = match from.approved {
         Some(run) if !full.is_empty() => run.unused_hold(&governance.store.begin("")).await?,
         _ => None,
@@ -309,6 +309,18 @@ async fn may_act(
         ));
     }
     Ok(guards)
+}
+
+/// Whether the kit gives the primitive. Neither what is the organization's own nor what comes after
+/// the end of a user has one.
+fn ask_kit(governance: &Governance, leave: &Leave, case: &Case) -> Result<(), Denied> {
+    let live = governance.registry.current();
+    match live.primitive(&leave.primitive) {
+        Some(primitive) if case.project.is_some() && !case.gone => {
+            kits::ask(primitive, case.kit.as_deref()).map(drop)
+        }
+        _ => Ok(()),
+    }
 }
 
 /// The terms of the hold.

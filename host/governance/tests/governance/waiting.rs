@@ -531,6 +531,7 @@ proptest! {
         let mut run = run_of(approved);
         // Rows of earlier builds do not say.
         run.approval.accounts = noted.then(|| vec![card(), credit()]);
+        run.approval.worded = noted;
         let pay = if accounts { (card(), credit()) } else { (credit(), card()) };
         let wanted = Leave {
             primitive: pick(primitive, "shop"),
@@ -548,7 +549,7 @@ proptest! {
             (Some(approved), Some(asked)) => asked <= approved,
             (approved, asked) => approved == asked,
         };
-        prop_assert_eq!(run.covers(&wanted), fits && action && entity && primitive && title && message && context && (accounts || !noted));
+        prop_assert_eq!(run.covers(&wanted), fits && action && entity && primitive && (title && message && context && accounts || !noted));
     }
 }
 
@@ -557,7 +558,7 @@ proptest! {
     fn a_number_that_people_have_read_is_the_same_number_in_the_row(number in proptest::num::f64::NORMAL) {
         let context = json!({ "at": number });
         let mut run = run_of(Some(1));
-        run.approval.context = context.clone();
+        (run.approval.context, run.approval.worded) = (context.clone(), true);
         run.approval = serde_json::from_str(&json!(run.approval).to_string()).unwrap();
         let wanted = Proposal { context, pay: Some((card(), credit())), ..proposal(Some(1)) };
         prop_assert!(run.covers(&leave_for(wanted)), "{number}");

@@ -203,6 +203,7 @@ pub fn request() -> Request {
         principal: Some(scope.principal().clone()),
         base: "https://charter.example".into(),
         tells: None,
+        nested: None,
         job: None,
         salt: None,
     }

@@ -56,6 +56,9 @@ pub struct Way {
     pub room: Option<Arc<AnswerRoom>>,
 }
 
+/// The fact that names the primitive that calls.
+pub const NESTED: &str = "nested";
+
 /// How a call is made again where a person decides.
 pub enum Again {
     /// Not at all.
@@ -93,7 +96,8 @@ pub async fn handle(
     let (approved, origin) = match way.again {
         Again::Never => (None, None),
         Again::AsAsked(tells) => {
-            (None, origin(app, served, operation, validated, &way.headers, tells))
+            let seen = (way.headers.as_slice(), way.context.get(NESTED));
+            (None, origin(app, served, operation, validated, seen, tells))
         }
         Again::Approved(run) => (Some(run.clone()), Some(Origin::Approved(run))),
     };
@@ -270,7 +274,7 @@ fn origin(
     served: &Served,
     operation: &ServedOperation,
     validated: &Validated,
-    headers: &[(String, String)],
+    (headers, nested): (&[(String, String)], Option<&Value>),
     tells: Option<String>,
 ) -> Option<Origin> {
     let regulated = operation.contract.mutates && !served.manifest.actions.is_empty();
@@ -297,6 +301,7 @@ fn origin(
         principal: Some(place.scope().principal().clone()),
         base: public::base(&app.adapters),
         tells,
+        nested: nested.and_then(Value::as_str).map(Into::into),
         job: None,
         salt: None,
     })))

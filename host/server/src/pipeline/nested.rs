@@ -20,6 +20,7 @@ use super::again::Runs;
 use super::call::{self, Again, Ended, Way};
 use super::caller::Caller;
 use super::claim::{self, Claimed};
+use super::matched::Operation;
 use super::respond::Answered;
 use super::trail::Trail;
 use super::validate::{self, Sent};
@@ -114,17 +115,20 @@ async fn run_once(
             return answer::approval_answer(app, organization, operation, &id).await.map(Some);
         }
     };
+    let by = Some(&nested.primitive).filter(|by| !by.is_empty());
+    let sees = |name: &String| match validated.operation() {
+        Operation::Guest(_, operation) => operation.headers.contains(name),
+        Operation::Host(_) => false,
+    };
+    let headers = nested.headers.iter().filter(|(name, _)| sees(name));
     let way = Way {
         claim,
         lineage: nested.lineage.clone(),
         deadline_ms: nested.deadline_ms,
         gone: CancellationToken::new(),
         again: repetition(app, nested, approved),
-        context: match approved {
-            Some(_) => Map::new(),
-            None => Map::from_iter([("nested".to_owned(), json!(nested.primitive))]),
-        },
-        headers: nested.headers.clone(),
+        context: Map::from_iter(by.map(|by| (call::NESTED.to_owned(), json!(by)))),
+        headers: headers.cloned().collect(),
         raw: None,
         room: None,
     };

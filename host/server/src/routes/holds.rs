@@ -9,7 +9,7 @@ use charter_kernel::money::AMOUNT_MAX;
 use charter_kernel::refusal::Refusal;
 use charter_kernel::time::Instant;
 use charter_kernel::unit::{Reach, Row};
-use charter_store::{Query, Txn};
+use charter_store::{PAGE_BYTES_MAX, Query, Txn};
 use charter_tenancy::identity::Identity;
 use charter_tenancy::stored;
 use schemars::JsonSchema;
@@ -198,7 +198,7 @@ pub async fn list_holds(
         }
         None => request.page.limit,
     };
-    let mut items = Vec::new();
+    let (mut items, mut bytes) = (Vec::new(), 0);
     for _ in 0..LOOKS_MAX {
         let found = txn.find(&query).await.map_err(stored::reading)?;
         for (key, row) in found.items {
@@ -209,11 +209,13 @@ pub async fn list_holds(
             if items.len() == limit {
                 return Ok(page_of(items, request, query.after.as_deref()));
             }
+            bytes += row.body.len();
             items.push(HoldItem::of(&key.id, &hold));
             query.after = Some(key.id);
         }
         query.after = found.next;
-        if query.after.is_none() || items.len() == limit {
+        // A page ends early where its rows are large.
+        if query.after.is_none() || items.len() == limit || bytes >= PAGE_BYTES_MAX / 2 {
             break;
         }
     }

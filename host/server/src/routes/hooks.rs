@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use bytes::Bytes;
 use charter_adapters::hooks::{signature, stripe};
-use charter_adapters::providers::Binding;
+use charter_adapters::providers::{Binding, Whose};
 use charter_engine::hook::{HookRecord, Scheme};
 use charter_kernel::authority::Class;
 use charter_kernel::refusal::{Code, Refusal};
@@ -25,7 +25,8 @@ use crate::routes::shape::Yes;
 use crate::serve::Answer;
 use crate::{ahead, handler};
 
-/// Secrets that one call of a provider is checked with: the deployment's own first.
+/// Secrets that one call of a provider is checked with: first those that serve a hook which it names,
+/// then the deployment's own.
 const SECRETS_MAX: usize = 256;
 
 /// The rows of inbound URLs. A call is believed by what its hook says of it.
@@ -155,13 +156,22 @@ pub async fn receive_provider_event(
     }
     let presented = stripe::Presented::read(&request.headers, request.now)
         .ok_or_else(|| count_unsigned(app, request, name))?;
+    let event = stripe::event(&request.bytes);
+    let named = match &event {
+        Some(event) => find_named(app, txn, name, event).await?,
+        None => Vec::new(),
+    };
+    // However many others there are, those that serve a hook which it names are looked at.
+    let owners: Vec<Whose> = named.iter().map(|(_, serving)| serving.whose.clone()).collect();
+    let bindings = put_ahead(bindings, &owners);
     let signed = signing(bindings, presented, request.bytes.clone()).await;
     if signed.is_empty() {
         return Err(count_unsigned(app, request, name));
     }
     let unmatched = &app.hooks.unmatched;
-    let Some(event) = stripe::event(&request.bytes) else { return Ok(acknowledge(unmatched)) };
-    let hook = find_for_event(app, txn, name, &event, &signed).await?;
+    let Some(event) = event else { return Ok(acknowledge(unmatched)) };
+    let is_signed = |serving: &Binding| signed.iter().any(|one| one.whose == serving.whose);
+    let hook = named.into_iter().find(|(_, serving)| is_signed(serving)).map(|(hook, _)| hook);
     let Some(asked) = &event.question else {
         return match hook {
             Some(hook) => hooks::take(app, request, txn, &hook, Some(&event.id))
@@ -219,37 +229,38 @@ fn signers(bindings: Vec<Arc<Binding>>, signs: impl Fn(&str) -> bool) -> Vec<Arc
     bindings.into_iter().filter(signed).collect()
 }
 
-/// The hook that an event is for, where one of the bindings that may have signed it serves that
-/// hook.
-async fn find_for_event(
+/// The hooks that an event may be for, the likeliest first, each with the binding that serves it.
+async fn find_named(
     app: &App,
     txn: &mut Txn,
     name: &str,
     event: &stripe::Event,
-    signed: &[Arc<Binding>],
-) -> Result<Option<HookRecord>, Refusal> {
-    let serves = |hook: &hooks::LiveHook| {
-        let serving = app.adapters.providers.resolve(&hook.scope, name);
-        hook.record.provider() == Some(name)
-            && serving.is_some_and(|serving| signed.iter().any(|one| one.whose == serving.whose))
-    };
+) -> Result<Vec<(HookRecord, Arc<Binding>)>, Refusal> {
+    let mut found = Vec::new();
     for id in &event.hooks {
-        if let Some(hook) = hooks::find(app, txn, id).await?.filter(serves) {
-            return Ok(Some(hook.record));
-        }
+        found.extend(hooks::find(app, txn, id).await?);
     }
-    let Some(reference) = &event.reference else { return Ok(None) };
-    Ok(hooks::find_by_reference(app, txn, name, reference)
-        .await?
-        .filter(serves)
-        .map(|hook| hook.record))
+    if let Some(reference) = &event.reference {
+        found.extend(hooks::find_by_reference(app, txn, name, reference).await?);
+    }
+    let served = found.into_iter().filter(|hook| hook.record.provider() == Some(name));
+    let served = served.filter_map(|hook| {
+        let serving = app.adapters.providers.resolve(&hook.scope, name)?;
+        Some((hook.record, serving))
+    });
+    Ok(served.collect())
+}
+
+/// The bindings, those of these owners ahead.
+fn put_ahead(mut bindings: Vec<Arc<Binding>>, owners: &[Whose]) -> Vec<Arc<Binding>> {
+    bindings.sort_by_key(|one| !owners.contains(&one.whose));
+    bindings
 }
 
 #[cfg(test)]
 mod tests {
     use std::cell::RefCell;
 
-    use charter_adapters::providers::Whose;
     use charter_tenancy::secret::Secret;
 
     use super::*;
@@ -281,6 +292,18 @@ mod tests {
             assert_eq!(found.len(), signers_found, "{signing}");
             assert_eq!(asked.into_inner(), ["new", "former"], "{signing}");
         }
+    }
+
+    #[test]
+    fn a_binding_that_serves_what_a_call_names_is_looked_at_whatever_others_there_are() {
+        let own: Vec<String> = (0..300).map(|n| format!("secret-{n}")).collect();
+        let of = |n: usize| binding(n, [Some(own[n].as_str()), None]);
+        let bindings = || (0..300).map(of).collect::<Vec<_>>();
+        let named = [Whose::Organization("299".into())];
+        let found = |named: &[Whose]| {
+            signers(put_ahead(bindings(), named), |secret| secret == own[299]).len()
+        };
+        assert_eq!((found(&[]), found(&named)), (0, 1));
     }
 
     #[test]

@@ -25,6 +25,8 @@ use crate::serve::{Answer, Params};
 
 /// Rows looked at in one step, where what is asked for has no index.
 const ROWS_MAX: u32 = 1_000;
+/// Pages of rows looked at for one page of jobs.
+const LOOKS_MAX: u32 = 20;
 
 /// The rows of jobs.
 pub fn routes() -> Vec<HostRoute> {
@@ -175,27 +177,34 @@ pub async fn list_jobs(
 ) -> Result<Answer<JobPage>, Refusal> {
     let scope = request.place()?.scope();
     let limit = request.page.limit as usize;
-    let mut found = Vec::new();
+    let (mut found, mut cut) = (Vec::new(), None);
     for reach in reaches(scope) {
         let mut query = Query::all(&reach, &jobs()).equal("public", "1").relax();
         query.after.clone_from(&request.page.position);
-        found.extend(find_page(txn, query, asked.status.0, limit + 1).await?);
+        let (jobs, seen) = find_page(txn, query, asked.status.0, limit + 1).await?;
+        found.extend(jobs);
+        cut = cut.max(seen);
     }
+    // Of both, what lies behind the end of either is the next page's.
+    found.retain(|(id, _)| cut.as_ref().is_none_or(|cut| id >= cut));
     found.sort_by(|(one, _), (other, _)| other.cmp(one));
-    let more = found.len() > limit;
+    let last = match found.len() > limit {
+        true => limit.checked_sub(1).and_then(|at| found.get(at)).map(|(id, _)| id.clone()),
+        false => cut,
+    };
     found.truncate(limit);
-    let last = found.last().filter(|_| more).map(|(id, _)| id.clone());
     let items = found.into_iter().map(|(_, item)| item).collect();
     Ok(Answer::of(&JobPage { jobs: items, page: Cursor::of(&request.page, last.as_deref()) }))
 }
 
-/// The jobs of this status that a query finds, by their ids, at most so many.
+/// The jobs of this status that a query finds, by their ids, at most so many; and the last one that it
+/// has looked at, where there are more.
 async fn find_page(
     txn: &mut Txn,
     mut query: Query,
     wanted: Option<Status>,
     most: usize,
-) -> Result<Vec<(String, JobItem)>, Refusal> {
+) -> Result<(Vec<(String, JobItem)>, Option<String>), Refusal> {
     let by_lease = matches!(wanted, Some(Status::Queued | Status::Running));
     if let Some(wanted) = wanted {
         // A running job is a queued job that somebody holds; no index tells the two apart.
@@ -203,24 +212,26 @@ async fn find_page(
     }
     query = query.limit(if by_lease { ROWS_MAX } else { u32::try_from(most).unwrap_or(ROWS_MAX) });
     let mut found = Vec::new();
-    loop {
+    for _ in 0..LOOKS_MAX {
         let page = txn.find(&query).await.map_err(reading)?;
         for (key, row) in page.items {
             let job = read(&row)?;
+            query.after = Some(key.id.clone());
             if !by_lease || wanted == Some(Status::of(&job, &row)) {
                 // Without its payload, which may be large.
                 let item = JobItem::of(&key, &row, job);
                 found.push((key.id, item));
             }
             if found.len() == most {
-                return Ok(found);
+                return Ok((found, query.after));
             }
         }
         query.after = page.next;
-        if !by_lease || query.after.is_none() {
-            return Ok(found);
+        if query.after.is_none() || !by_lease {
+            break;
         }
     }
+    Ok((found, query.after))
 }
 
 /// The jobs of a scope lie here: with its profile, and the organization's own are no profile's.

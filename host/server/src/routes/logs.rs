@@ -12,7 +12,7 @@ use charter_tenancy::identity::Identity;
 use charter_tenancy::stored::reading;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use super::shape::{Cursor, Moment, Optional};
 use crate::app::App;
@@ -154,14 +154,30 @@ pub struct LogRow {
     details: Value,
 }
 
+/// The member of a row's private half that is searched.
+#[derive(Default, Deserialize)]
+struct Searched {
+    #[serde(default)]
+    entity_id: Value,
+}
+
 impl LogRow {
     /// A row as it is answered.
     pub fn of(row: &SequencedFact) -> Self {
-        let parsed = |text: Option<&String>| {
-            text.and_then(|text| serde_json::from_str::<Value>(text).ok()).unwrap_or_default()
-        };
-        let (mut body, mut private) =
-            (parsed(Some(&row.fact.body)), parsed(row.fact.private.as_ref()));
+        let private = row.fact.private.as_ref();
+        let private = private.and_then(|text| serde_json::from_str(text).ok());
+        Self::with(row, private.unwrap_or_default())
+    }
+
+    /// A row as it is searched, without the details that it may have.
+    fn for_filter(row: &SequencedFact) -> Self {
+        let private = row.fact.private.as_ref();
+        let searched: Option<Searched> = private.and_then(|text| serde_json::from_str(text).ok());
+        Self::with(row, json!({ "entity_id": searched.unwrap_or_default().entity_id }))
+    }
+
+    fn with(row: &SequencedFact, mut private: Value) -> Self {
+        let mut body: Value = serde_json::from_str(&row.fact.body).unwrap_or_default();
         let take =
             |of: &mut Value, member: &str| of.get_mut(member).map(Value::take).unwrap_or_default();
         Self {
@@ -214,7 +230,7 @@ pub async fn list_logs(
         _ => request.principal()?.project.as_ref().map(ProjectId::as_str),
     };
     let fits = |row: &SequencedFact| {
-        let row = LogRow::of(row);
+        let row = LogRow::for_filter(row);
         pinned.is_none_or(|own| row.project_id.as_str() == Some(own)) && asked.admits(&row)
     };
     let marks = Marks::of(&asked, pinned);

@@ -112,6 +112,9 @@ pub struct Approval {
     pub message: String,
     /// Further facts for that person, as JSON.
     pub context: Value,
+    /// Whether what is made has to be worded so. Absent in rows of builds that did not ask it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub worded: bool,
     /// In micro-US-dollars.
     pub amount_micro_usd: Option<i64>,
     /// The accounts that it pays from and to: none where it moves no money. Absent in rows of

@@ -64,6 +64,7 @@ impl Bed {
             base: String::new(),
             tells: None,
             job: None,
+            worded: true,
             begun: false,
             marks: 0,
             answered_by: None,
