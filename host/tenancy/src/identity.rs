@@ -9,6 +9,7 @@ use charter_kernel::scope::Principal;
 use charter_kernel::unit::Guard;
 
 use crate::directory::{Directory, KeyRecord, SessionRecord};
+use crate::operator;
 use crate::records::account::is_of_account;
 
 /// The sender of a request.
@@ -22,7 +23,7 @@ pub enum Identity {
     Session(Arc<SessionRecord>),
     /// The deployment's operator.
     Operator {
-        /// The version of the token, for [`crate::operator::guard`]; none where a provider proved
+        /// The version of the token, for [`operator::guard`]; none where a provider proved
         /// itself by the secret that the deployment shares with it.
         token: Option<u64>,
     },
@@ -35,6 +36,18 @@ impl Identity {
             Self::Anonymous | Self::Operator { .. } => None,
             Self::Key(key) => Some((key.principal(), &key.organization)),
             Self::Session(session) => Some((session.principal(), &session.organization)),
+        }
+    }
+
+    /// The guards that hold as long as the credential counts.
+    pub fn guards(&self) -> Vec<Guard> {
+        match self {
+            Self::Key(key) => key.guards(),
+            Self::Session(session) => session.guards(),
+            Self::Operator { token } => {
+                token.iter().map(|version| operator::guard(*version)).collect()
+            }
+            Self::Anonymous => Vec::new(),
         }
     }
 

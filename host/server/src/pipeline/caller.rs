@@ -10,7 +10,6 @@ use charter_kernel::refusal::Refusal;
 use charter_kernel::scope::{Actor, ActorKind, Level, Scope};
 use charter_kernel::unit::Guard;
 use charter_tenancy::identity::Identity;
-use charter_tenancy::operator;
 use charter_tenancy::place::{self, Named, Place};
 
 use crate::app::App;
@@ -127,12 +126,8 @@ impl Caller {
     /// The guards of the credential alone. Made when they are asked for: reads need none.
     pub fn credential(&self) -> Vec<Guard> {
         match &self.identity {
-            Identity::Key(key) => key.guards(),
-            Identity::Session(session) => session.guards(),
-            Identity::Operator { token } => {
-                token.iter().map(|version| operator::guard(*version)).collect()
-            }
             Identity::Anonymous => self.again.clone(),
+            identity => identity.guards(),
         }
     }
 

@@ -12,7 +12,6 @@ use charter_kernel::time::Instant;
 use charter_kernel::unit::FactKind;
 use charter_store::Txn;
 use charter_tenancy::identity::Identity;
-use charter_tenancy::operator;
 use charter_tenancy::stored::reading;
 use futures::future::BoxFuture;
 use schemars::JsonSchema;
@@ -251,15 +250,7 @@ fn ask_anew(
     app: &App,
     identity: &Identity,
 ) -> impl Fn() -> BoxFuture<'static, bool> + Send + Sync + use<> {
-    let guards = match identity {
-        Identity::Key(key) => key.guards(),
-        Identity::Session(session) => session.guards(),
-        Identity::Operator { token } => {
-            token.iter().map(|version| operator::guard(*version)).collect()
-        }
-        Identity::Anonymous => Vec::new(),
-    };
-    let asked = Arc::new((app.directory.clone(), identity.clone(), guards));
+    let asked = Arc::new((app.directory.clone(), identity.clone(), identity.guards()));
     move || -> BoxFuture<'static, bool> {
         let asked = asked.clone();
         Box::pin(async move {
