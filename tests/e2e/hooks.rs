@@ -85,10 +85,42 @@ fn slow_down_who_signs_wrongly(world: &World) {
     let refused = refused.expect("it guesses without end");
     assert!(refused.header("retry-after").is_some(), "{refused}");
     assert_eq!(refused.header("ratelimit-policy"), Some("\"unsigned-hook\";q=60;w=60"));
-    // The sender is elsewhere; who shares the guesser's address calls other hooks.
+    // What is long is refused ahead of its body.
+    let long = "x".repeat(65 << 10);
+    call(&guesser, &hook, "msg_0", now, &long).expect_error(429, "rate_limited");
+    // The sender is elsewhere; who shares the guesser's address calls other hooks, and this one,
+    // too, as long as it is signed.
     let sender = Client::from(world.server().address(), [127, 0, 0, 2]);
-    call(&sender, &hook, "msg_1", now, "{}").expect(200);
-    call(&guesser, &other, "msg_2", now, "{}").expect(200);
+    call(&sender, &hook, "msg_1", now, &long).expect(200);
+    call(&guesser, &other, "msg_2", now, &long).expect(200);
+    call(&guesser, &hook, "msg_3", now, "{}").expect(200);
+}
+
+/// Whoever else has an account with the provider can have it call its address, and closes it to
+/// nobody's events.
+fn take_what_is_signed_between_what_is_not(world: &World) {
+    let tenant = tenant_with_script(world);
+    let body =
+        json!({ "kind": "stripe", "url": "http://127.0.0.1:9", "webhook_secret": "whsec_own" });
+    world.operator().put("/v1/operator/providers/script.peer", &body).expect(200);
+    let (hook, provider) = (open(&tenant.client, "mine", "script.peer"), world.anonymous());
+    let now = tenant.seconds();
+    let send = |secret: &str, event: &str, named: &str| {
+        let object = json!({ "metadata": { "charter_hook": named } });
+        let body = json!({ "id": event, "type": "thing.happened", "data": { "object": object } });
+        let body = body.to_string();
+        let signature = stripe::signature(secret, now, &body);
+        let call = provider.call("POST", &hook.path).header("stripe-signature", &signature);
+        call.bytes(body.into_bytes()).send()
+    };
+    let foreign = |number: u32| send("whsec_foreign", &format!("evt_{number}"), &hook.id);
+    let refused = (0..100).map(foreign).find(|answer| answer.status == 429);
+    refused.expect("they come without end").expect_error(429, "rate_limited");
+    send("whsec_own", "evt_signed", &hook.id).expect(200);
+    until("it is told", || signals(&tenant.client, &hook).len() == 1);
+    // With secrets of everybody's only so many are looked at.
+    send("whsec_own", "evt_of_none", &"0".repeat(32)).expect_error(429, "rate_limited");
+    foreign(100).expect_error(429, "rate_limited");
 }
 
 on_both! {
@@ -123,6 +155,10 @@ on_both! {
 
     fn who_signs_wrongly_is_slowed_down_and_who_signs_is_not(world: Builder::as_shipped().bare()) {
         slow_down_who_signs_wrongly(world);
+    }
+
+    fn a_providers_events_are_taken_whatever_others_have_it_send(world: Builder::as_shipped().bare()) {
+        take_what_is_signed_between_what_is_not(world);
     }
 
     fn a_hook_is_its_documents_and_ends_with_it(world: Builder::new().bare()) {

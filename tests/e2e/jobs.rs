@@ -143,6 +143,31 @@ on_both! {
         pinned.get(&format!("/v1/jobs/{own}")).expect_error(404, "not_found");
     }
 
+    fn a_list_of_large_jobs_is_read_in_parts_and_loses_none(world: Builder::new().bare()) {
+        let tenant = tenant_with_script(world);
+        let client = &tenant.client;
+        // Twenty of them are more than is read at once, here and of the organization's own.
+        let steps = json!({"steps": [{"enqueue": [{"text": "x".repeat(250 << 10)}], "public": true, "attempts": 1}]});
+        let enqueue = |at: usize| {
+            let path = if at.is_multiple_of(2) { "/v1/script" } else { "/v1/script/rule" };
+            client.post(path, &steps).expect(200)["seen"][0].as_str().unwrap().to_owned()
+        };
+        let mut made: Vec<String> = (0..40).map(enqueue).collect();
+        made.reverse();
+        let (mut listed, mut pages, mut next) = (Vec::new(), 0, String::new());
+        loop {
+            let page = client.get(&format!("/v1/jobs?limit=100{next}")).expect(200);
+            listed.extend(page["jobs"].as_array().unwrap().iter().map(charter_tests::tenant::id));
+            pages += 1;
+            match page["next_cursor"].as_str() {
+                Some(cursor) => next = format!("&cursor={cursor}"),
+                None => break assert_eq!(page["has_more"], false),
+            }
+        }
+        assert_eq!(listed, made);
+        assert!(pages > 1, "they are more than one page reads");
+    }
+
     fn a_cancelled_job_waits_for_nobody_any_more(world: Builder::new().bare()) {
         let tenant = tenant_with_script(world);
         let rule = json!({"id": "ask", "effect": "require_approval", "actions": ["script.send"]});

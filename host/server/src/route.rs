@@ -29,6 +29,11 @@ pub struct Head<'a> {
 }
 
 impl Head<'_> {
+    /// The bytes of the body, where its sender says so.
+    pub fn content_length(&self) -> Option<usize> {
+        self.headers.get(http::header::CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
+    }
+
     /// A path parameter; empty if the route's path does not declare it.
     pub fn parameter(&self, name: &str) -> &str {
         self.parameters.iter().find(|(key, _)| key == name).map_or("", |(_, value)| value)

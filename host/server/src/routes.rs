@@ -15,6 +15,7 @@ pub mod approvals;
 pub mod audit;
 pub mod auth;
 pub mod events;
+mod gather;
 pub mod governance;
 pub mod grants;
 pub mod health;

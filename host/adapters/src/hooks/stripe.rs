@@ -8,6 +8,8 @@ use charter_engine::hook::REFERENCE_BYTES_MAX;
 use charter_kernel::hex::unhex;
 use charter_kernel::time::Instant;
 use http::{HeaderMap, HeaderName};
+use serde::Deserialize;
+use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::{is_fresh, signature};
@@ -19,8 +21,6 @@ pub const KIND: &str = "stripe";
 const AUTHORIZATION_REQUEST: &str = "issuing_authorization.request";
 /// The header that says in which version of the API something is said.
 const VERSION: HeaderName = HeaderName::from_static("stripe-version");
-/// The key of an object's metadata that names a hook.
-const METADATA: &str = "charter_hook";
 /// Parts of a signature's header that are looked at.
 const PARTS_MAX: usize = 20;
 /// Bytes of an event's id.
@@ -91,36 +91,85 @@ impl Question {
     }
 }
 
-/// The event of a signed body; `None` where it is none.
+/// An event as it is sent. Members stay as they are written until they are looked at: nobody may
+/// have signed the body yet, and to read all of it costs many times as much.
+#[derive(Deserialize)]
+struct Sent<'a> {
+    #[serde(borrow)]
+    id: &'a RawValue,
+    #[serde(borrow)]
+    r#type: Option<&'a RawValue>,
+    #[serde(borrow)]
+    api_version: Option<&'a RawValue>,
+    #[serde(borrow)]
+    data: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+struct Data<'a> {
+    #[serde(borrow)]
+    object: Option<&'a RawValue>,
+}
+
+/// What an event is about, or what that is of, as far as it names a hook.
+#[derive(Default, Deserialize)]
+struct Object<'a> {
+    #[serde(borrow)]
+    metadata: Option<&'a RawValue>,
+    #[serde(borrow)]
+    card: Option<&'a RawValue>,
+    #[serde(borrow)]
+    client_reference_id: Option<&'a RawValue>,
+    #[serde(borrow)]
+    subscription_details: Option<&'a RawValue>,
+    #[serde(borrow)]
+    parent: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+struct Metadata<'a> {
+    #[serde(borrow)]
+    charter_hook: Option<&'a RawValue>,
+}
+
+/// A member, where it is of this type.
+fn read<'a, T: Deserialize<'a>>(member: Option<&'a RawValue>) -> Option<T> {
+    serde_json::from_str(member?.get()).ok()
+}
+
+/// The event of a body; `None` where it is none.
 pub fn event(body: &[u8]) -> Option<Event> {
-    let event: Value = serde_json::from_slice(body).ok()?;
-    let id =
-        event["id"].as_str().filter(|id| !id.is_empty() && id.len() <= ID_BYTES_MAX)?.to_owned();
-    let object = &event["data"]["object"];
-    let metadata = |of: &Value| of["metadata"][METADATA].clone();
+    let event: Sent<'_> = serde_json::from_slice(body).ok()?;
+    let id: String = read(Some(event.id))?;
+    if id.is_empty() || id.len() > ID_BYTES_MAX {
+        return None;
+    }
+    let object = read::<Data<'_>>(event.data).and_then(|data| read::<Object<'_>>(data.object));
+    let object = object.unwrap_or_default();
+    let hook = |of: &Object<'_>| read(read::<Metadata<'_>>(of.metadata)?.charter_hook);
+    let hook_of = |member: Option<_>| hook(&read::<Object<'_>>(member)?);
     // An object's own metadata; that of the card that an authorization is of; a Checkout Session's
     // reference; the subscription's, as its invoices bear it, in the places of older and newer
     // versions of the API.
-    let places = [
-        metadata(object),
-        metadata(&object["card"]),
-        object["client_reference_id"].clone(),
-        metadata(&object["subscription_details"]),
-        metadata(&object["parent"]["subscription_details"]),
+    let parent = read::<Object<'_>>(object.parent).unwrap_or_default();
+    let places: [Option<String>; 5] = [
+        hook(&object),
+        hook_of(object.card),
+        read(object.client_reference_id),
+        hook_of(object.subscription_details),
+        hook_of(parent.subscription_details),
     ];
     let mut hooks: Vec<String> = Vec::new();
-    for place in places {
-        if let Some(hook) = place.as_str().filter(|hook| !hooks.iter().any(|known| known == hook)) {
-            hooks.push(hook.to_owned());
+    for hook in places.into_iter().flatten() {
+        if !hooks.contains(&hook) {
+            hooks.push(hook);
         }
     }
     // An object that was captured or refunded names the card that it is of, and nothing of the
     // card's.
-    let reference =
-        object["card"].as_str().filter(|id| id.len() <= REFERENCE_BYTES_MAX).map(str::to_owned);
-    let question = (event["type"] == AUTHORIZATION_REQUEST).then(|| Question {
-        version: event["api_version"].as_str().unwrap_or_default().to_owned(),
-    });
+    let reference = read(object.card).filter(|id: &String| id.len() <= REFERENCE_BYTES_MAX);
+    let asks = read::<String>(event.r#type).is_some_and(|kind| kind == AUTHORIZATION_REQUEST);
+    let question = asks.then(|| Question { version: read(event.api_version).unwrap_or_default() });
     Some(Event { id, hooks, reference, question })
 }
 
@@ -203,6 +252,13 @@ mod tests {
         let invoice = serde_json::json!({ "metadata": {}, "parent": { "subscription_details": { "metadata": { "charter_hook": "c" } } } });
         assert_eq!(hooks(invoice).unwrap().hooks, ["c"]);
         assert_eq!(hooks(serde_json::json!({})).unwrap().hooks, Vec::<String>::new());
+        let odd = serde_json::json!({ "metadata": "of no members", "card": { "metadata": [] }, "client_reference_id": 7, "parent": "of no members", "subscription_details": { "metadata": { "charter_hook": "d" } } });
+        let found = hooks(odd).unwrap();
+        assert_eq!((found.hooks, found.reference), (vec!["d".to_owned()], None));
+        let of_a_card = serde_json::json!({ "card": "ic_1", "client_reference_id": null });
+        let found = hooks(of_a_card).unwrap();
+        assert_eq!((found.hooks, found.reference.as_deref()), (Vec::new(), Some("ic_1")));
+        assert_eq!(event(br#"{"id":"evt_1","data":[]}"#).unwrap().hooks, Vec::<String>::new());
         assert_eq!(event(b"[]"), None);
         assert_eq!(event(b"{"), None);
     }

@@ -102,7 +102,7 @@ pub struct Hold {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spends: Option<bool>,
     /// The most that its primitive may capture of it; of one that is reported, what was captured of it
-    /// before. Absent in rows of earlier builds: what they hold.
+    /// before, all at once. Absent in rows of earlier builds: what they hold.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub capturable: Option<i64>,
     /// Whether a provider has signed that it happened, with no leave for it: nothing was set aside.
@@ -134,6 +134,9 @@ pub struct Hold {
     /// The amount that was truly spent, once it is captured; of one that is captured in parts, so far.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub actual: Option<i64>,
+    /// Whether a part of it was captured by itself: what is told of it is a further part.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub in_parts: bool,
     /// When it was captured or voided.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended_at: Option<Instant>,
@@ -482,7 +485,7 @@ impl Hold {
         let next = Self {
             state: State::InDoubt,
             reported: true,
-            capturable: Some(if counted { self.actual.unwrap_or(0) } else { 0 }),
+            capturable: Some(if self.in_parts { 0 } else { self.actual.unwrap_or(0) }),
             charges: charges.collect(),
             settler: Some(settler),
             ended_at: None,
@@ -527,8 +530,8 @@ impl Hold {
         Capture { actual, freezes: actual > self.capture_max() }
     }
 
-    /// It happened, and this is what was spent; of one that was captured before and taken up again, in
-    /// all.
+    /// It happened, and this is what was spent; of one that was captured all at once and taken up
+    /// again, in all.
     pub fn capture(&self, id: &str, capture: Capture, now: Instant) -> Step {
         self.end_with(id, self.without_former(capture), now)
     }
@@ -551,7 +554,8 @@ impl Hold {
         self.step(id, next, writes)
     }
 
-    /// A capture of one that was captured before and taken up again, without what was captured then.
+    /// A capture of one that was captured all at once and taken up again, without what was captured
+    /// then.
     fn without_former(&self, capture: Capture) -> Capture {
         let former = self.capturable.filter(|_| self.reported).unwrap_or(0);
         Capture { actual: (capture.actual - former).max(0), ..capture }
@@ -569,7 +573,15 @@ impl Hold {
             return self.end_with(id, capture, now);
         };
         let actual = self.spent_with(capture.actual);
-        let next = Self { state: State::Held, actual, until, kept: true, settler: None, ..rest };
+        let next = Self {
+            state: State::Held,
+            actual,
+            in_parts: true,
+            until,
+            kept: true,
+            settler: None,
+            ..rest
+        };
         let mut writes = part.spend(id, capture, now);
         writes.push(next.replace(id, until));
         self.step(id, next, writes)

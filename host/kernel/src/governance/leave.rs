@@ -253,6 +253,7 @@ impl Terms {
             kept: false,
             settler: None,
             actual: None,
+            in_parts: false,
             ended_at: None,
         }
     }

@@ -214,6 +214,25 @@ fn what_a_provider_signs_beyond_a_capture_counts_where_it_was_given_and_no_more(
     assert_eq!(part.capture("h", part.capture_told(5), NOW).hold.actual, Some(20));
     let whole = again.capture_part("h", again.capture_told(40), NOW.plus_ms(9), NOW).hold;
     assert_eq!((whole.state, whole.actual), (State::Captured, Some(40)));
+    // Of one that was captured in parts, it is a further part, and counts in full.
+    let held = paid(30);
+    let part = held.admit_capture(10, Word::Asker).unwrap();
+    let part = held.capture_part("h", part, NOW.plus_ms(9), NOW).hold;
+    let ended = part.void("h", NOW).hold;
+    let again =
+        ended.contradict("h", 4, Settler { request: "r".into(), until: NOW.plus_ms(1) }).hold;
+    let last = again.capture("h", again.capture_told(5), NOW);
+    assert_eq!((last.hold.state, last.hold.actual), (State::Captured, Some(15)));
+    let counted: Vec<_> =
+        tallies(&last.writes).into_iter().map(|(meter, _, tally)| (meter, tally)).collect();
+    let expected = [
+        ("organization", tally(5, false)),
+        ("user", tally(5, true)),
+        ("limit:l:count", tally(0, false)),
+    ];
+    assert_eq!(counted[..3], expected.map(|(meter, tally)| (meter.to_owned(), tally)));
+    let further = again.capture_part("h", again.capture_told(5), NOW.plus_ms(9), NOW).hold;
+    assert_eq!((further.state, further.actual), (State::Held, Some(15)));
     // It is never taken back by who took it up and left it.
     let settler = Settler { request: "r".into(), until: NOW.plus_ms(1) };
     let left = said.contradict("h", 4, settler).hold.doubt("h").hold.void("h", NOW);

@@ -65,6 +65,7 @@ pub fn free() -> Hold {
         kept: false,
         settler: None,
         actual: None,
+        in_parts: false,
         ended_at: None,
     }
 }

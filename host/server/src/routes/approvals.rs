@@ -10,8 +10,8 @@ use charter_kernel::manifest::Paging;
 use charter_kernel::refusal::Refusal;
 use charter_kernel::scope::Level;
 use charter_kernel::time::Instant;
-use charter_kernel::unit::{Reach, Space};
-use charter_store::{PAGE_BYTES_MAX, Query, Txn};
+use charter_kernel::unit::{Key, Reach, Row, Space};
+use charter_store::{Query, Txn};
 use charter_tenancy::identity::Identity;
 use charter_tenancy::records::Record as _;
 use charter_tenancy::records::approval::{Approval, Status, Word};
@@ -21,6 +21,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use super::gather::{LOOK_ROWS, gather};
 use super::shape::{Actor, Cursor, Id, Optional};
 use crate::app::App;
 use crate::handler;
@@ -29,10 +30,6 @@ use crate::request::HostRequest;
 use crate::route::HostRoute;
 use crate::serve::{Answer, Body, Params};
 
-/// Rows of a look for those of one project among all.
-const LOOK_ROWS: u32 = 200;
-/// Looks of one page: one that finds few of that project is short, and says where to go on.
-const LOOKS_MAX: u32 = 20;
 /// Links of one approval that are shown.
 const LINKS_MAX: u32 = 200;
 
@@ -217,7 +214,6 @@ pub async fn list_approvals(
 ) -> Result<Answer<ApprovalPage>, Refusal> {
     let place = request.place()?;
     let reach = Reach::organization(place.organization().id.as_str());
-    let limit = request.page.limit as usize;
     let mut query = Query::all(&reach, &Space::host(Approval::COLLECTION)).relax();
     query.limit = request.page.limit + 1;
     query.after.clone_from(&request.page.position);
@@ -237,30 +233,13 @@ pub async fn list_approvals(
         }
         Level::Organization => {}
     }
-    let (mut items, mut bytes) = (Vec::new(), 0);
-    for _ in 0..LOOKS_MAX {
-        let found = txn.find(&query).await.map_err(stored::reading)?;
-        for (key, row) in found.items {
-            let approval = Approval::read(&row).map_err(stored::unreadable)?;
-            if project.is_some_and(|own| approval.subject.project.as_deref() != Some(own)) {
-                continue;
-            }
-            if items.len() == limit {
-                let page = Cursor::of(&request.page, query.after.as_deref());
-                return Ok(Answer::of(&ApprovalPage { approvals: items, page }));
-            }
-            bytes += row.body.len();
-            items.push(ApprovalItem::of(&approval, row.version));
-            query.after = Some(key.id);
-        }
-        query.after = found.next;
-        // A page ends early where its rows are large.
-        if query.after.is_none() || bytes >= PAGE_BYTES_MAX / 2 {
-            break;
-        }
-    }
-    let page = Cursor::of(&request.page, query.after.as_deref());
-    Ok(Answer::of(&ApprovalPage { approvals: items, page }))
+    let show = |_: &Key, row: &Row| {
+        let approval = Approval::read(row).map_err(stored::unreadable)?;
+        let is_shown = project.is_none_or(|own| approval.subject.project.as_deref() == Some(own));
+        Ok(is_shown.then(|| ApprovalItem::of(&approval, row.version)))
+    };
+    let (approvals, next) = gather(txn, query, request.page.limit, show).await?;
+    Ok(Answer::of(&ApprovalPage { approvals, page: Cursor::of(&request.page, next.as_deref()) }))
 }
 
 /// `GET /v1/approvals/{id}`

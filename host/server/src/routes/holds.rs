@@ -8,14 +8,15 @@ use charter_kernel::manifest::Paging;
 use charter_kernel::money::AMOUNT_MAX;
 use charter_kernel::refusal::Refusal;
 use charter_kernel::time::Instant;
-use charter_kernel::unit::{Reach, Row};
-use charter_store::{PAGE_BYTES_MAX, Query, Txn};
+use charter_kernel::unit::{Key, Reach, Row};
+use charter_store::{Query, Txn};
 use charter_tenancy::identity::Identity;
 use charter_tenancy::stored;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
+use super::gather::{LOOK_ROWS, gather};
 use super::shape::{Cursor, Id, Optional, Reason};
 use crate::app::App;
 use crate::handler;
@@ -23,11 +24,6 @@ use crate::reply::AuditLog;
 use crate::request::HostRequest;
 use crate::route::HostRoute;
 use crate::serve::{Answer, Body, Params};
-
-/// Rows of a look for those of one state among all.
-const LOOK_ROWS: u32 = 200;
-/// Looks of one page: one that finds few of that state is short, and says where to go on.
-const LOOKS_MAX: u32 = 20;
 
 /// The rows of holds.
 pub fn routes() -> Vec<HostRoute> {
@@ -186,45 +182,22 @@ pub async fn list_holds(
 ) -> Result<Answer<HoldPage>, Refusal> {
     let wanted = asked.state.0;
     let reach = Reach::organization(request.place()?.organization().id.as_str());
-    let limit = request.page.limit as usize;
     let mut query = Query::all(&reach, &space()).relax();
     query.after.clone_from(&request.page.position);
-    query.limit = match wanted {
+    query.limit = request.page.limit + 1;
+    match wanted {
         // Those that are over are the most by far, and found among all.
-        Some(state) if state.is_over() => LOOK_ROWS,
-        Some(state) => {
-            query = query.equal(STATE, state.as_str());
-            request.page.limit
-        }
-        None => request.page.limit,
-    };
-    let (mut items, mut bytes) = (Vec::new(), 0);
-    for _ in 0..LOOKS_MAX {
-        let found = txn.find(&query).await.map_err(stored::reading)?;
-        for (key, row) in found.items {
-            let hold = read(&row)?;
-            if wanted.is_some_and(|state| state != hold.state) {
-                continue;
-            }
-            if items.len() == limit {
-                return Ok(page_of(items, request, query.after.as_deref()));
-            }
-            bytes += row.body.len();
-            items.push(HoldItem::of(&key.id, &hold));
-            query.after = Some(key.id);
-        }
-        query.after = found.next;
-        // A page ends early where its rows are large.
-        if query.after.is_none() || items.len() == limit || bytes >= PAGE_BYTES_MAX / 2 {
-            break;
-        }
+        Some(state) if state.is_over() => query.limit = LOOK_ROWS,
+        Some(state) => query = query.equal(STATE, state.as_str()),
+        None => {}
     }
-    Ok(page_of(items, request, query.after.as_deref()))
-}
-
-/// A page of holds, and behind which one the next begins.
-fn page_of(holds: Vec<HoldItem>, request: &HostRequest, next: Option<&str>) -> Answer<HoldPage> {
-    Answer::of(&HoldPage { holds, page: Cursor::of(&request.page, next) })
+    let show = |key: &Key, row: &Row| {
+        let hold = read(row)?;
+        let is_shown = wanted.is_none_or(|state| state == hold.state);
+        Ok(is_shown.then(|| HoldItem::of(&key.id, &hold)))
+    };
+    let (holds, next) = gather(txn, query, request.page.limit, show).await?;
+    Ok(Answer::of(&HoldPage { holds, page: Cursor::of(&request.page, next.as_deref()) }))
 }
 
 /// A person's word is bounded as the primitive's is: what was held, or what its action may overrun.

@@ -15,6 +15,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use super::gather::gather;
 use super::shape::{Cursor, Id, Optional};
 use crate::app::App;
 use crate::handler;
@@ -25,8 +26,6 @@ use crate::serve::{Answer, Params};
 
 /// Rows looked at in one step, where what is asked for has no index.
 const ROWS_MAX: u32 = 1_000;
-/// Pages of rows looked at for one page of jobs.
-const LOOKS_MAX: u32 = 20;
 
 /// The rows of jobs.
 pub fn routes() -> Vec<HostRoute> {
@@ -177,11 +176,24 @@ pub async fn list_jobs(
 ) -> Result<Answer<JobPage>, Refusal> {
     let scope = request.place()?.scope();
     let limit = request.page.limit as usize;
+    let wanted = asked.status.0;
+    let by_lease = matches!(wanted, Some(Status::Queued | Status::Running));
+    let show = |key: &Key, row: &Row| {
+        let job = read(row)?;
+        let is_shown = !by_lease || wanted == Some(Status::of(&job, row));
+        Ok(is_shown.then(|| (key.id.clone(), JobItem::of(key, row, job))))
+    };
     let (mut found, mut cut) = (Vec::new(), None);
     for reach in reaches(scope) {
         let mut query = Query::all(&reach, &jobs()).equal("public", "1").relax();
         query.after.clone_from(&request.page.position);
-        let (jobs, seen) = find_page(txn, query, asked.status.0, limit + 1).await?;
+        query.limit = request.page.limit + 1;
+        if let Some(wanted) = wanted {
+            // A running job is a queued job that somebody holds; no index tells the two apart.
+            query = query.equal("state", if by_lease { "queued" } else { wanted.as_str() });
+            query.limit = if by_lease { ROWS_MAX } else { query.limit };
+        }
+        let (jobs, seen) = gather(txn, query, request.page.limit, show).await?;
         found.extend(jobs);
         cut = cut.max(seen);
     }
@@ -195,43 +207,6 @@ pub async fn list_jobs(
     found.truncate(limit);
     let items = found.into_iter().map(|(_, item)| item).collect();
     Ok(Answer::of(&JobPage { jobs: items, page: Cursor::of(&request.page, last.as_deref()) }))
-}
-
-/// The jobs of this status that a query finds, by their ids, at most so many; and the last one that it
-/// has looked at, where there are more.
-async fn find_page(
-    txn: &mut Txn,
-    mut query: Query,
-    wanted: Option<Status>,
-    most: usize,
-) -> Result<(Vec<(String, JobItem)>, Option<String>), Refusal> {
-    let by_lease = matches!(wanted, Some(Status::Queued | Status::Running));
-    if let Some(wanted) = wanted {
-        // A running job is a queued job that somebody holds; no index tells the two apart.
-        query = query.equal("state", if by_lease { "queued" } else { wanted.as_str() });
-    }
-    query = query.limit(if by_lease { ROWS_MAX } else { u32::try_from(most).unwrap_or(ROWS_MAX) });
-    let mut found = Vec::new();
-    for _ in 0..LOOKS_MAX {
-        let page = txn.find(&query).await.map_err(reading)?;
-        for (key, row) in page.items {
-            let job = read(&row)?;
-            query.after = Some(key.id.clone());
-            if !by_lease || wanted == Some(Status::of(&job, &row)) {
-                // Without its payload, which may be large.
-                let item = JobItem::of(&key, &row, job);
-                found.push((key.id, item));
-            }
-            if found.len() == most {
-                return Ok((found, query.after));
-            }
-        }
-        query.after = page.next;
-        if query.after.is_none() || !by_lease {
-            break;
-        }
-    }
-    Ok((found, query.after))
 }
 
 /// The jobs of a scope lie here: with its profile, and the organization's own are no profile's.

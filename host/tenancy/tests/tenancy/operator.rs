@@ -3,6 +3,7 @@
 use charter_kernel::audit::AuditRow;
 use charter_kernel::unit::{Draft, Fact, FactKind, Key, Reach, Space};
 use charter_store::{CommitError, audit_fact};
+use charter_tenancy::identity::Identity;
 use charter_tenancy::operator::{self, Act, Operator};
 use charter_tenancy::secret::Secret;
 
@@ -181,9 +182,12 @@ async fn no_act_of_a_token_that_was_replaced_is_done() {
         Act { row: row(&bed), guards: vec![operator::guard(admitted)] }.join(&mut txn);
         txn.commit().await.is_ok()
     };
-    assert!(act().await);
+    // What it has begun, an export of the log, ends likewise.
+    let begun = Identity::Operator { token: Some(admitted) };
+    let goes_on = async || begun.lets_go_on(&bed.directory, &begun.guards()).await;
+    assert!(act().await && goes_on().await);
     rotate(&bed, admitted).await.unwrap();
-    assert!(!act().await);
+    assert!(!act().await && !goes_on().await);
 }
 
 #[tokio::test(flavor = "multi_thread")]

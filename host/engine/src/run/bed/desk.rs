@@ -154,6 +154,7 @@ fn hold(leave: &Leave, at: Instant) -> Hold {
         kept: false,
         settler: None,
         actual: None,
+        in_parts: false,
         ended_at: None,
     }
 }

@@ -51,6 +51,7 @@ fn hold(amount: i64) -> Hold {
         kept: false,
         settler: None,
         actual: None,
+        in_parts: false,
         ended_at: None,
     }
 }
