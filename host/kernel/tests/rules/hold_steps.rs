@@ -302,7 +302,7 @@ fn what_happens_in_parts_has_happened_once() {
     let last = first.hold.capture("h", rest, NOW);
     assert_eq!(added(&last), [("spent_micro_usd", 20), ("count", 0)]);
     let told = last.hold.contradict("h", 1, Settler { request: "r".into(), until: NOW }).hold;
-    let more = told.capture("h", told.capture_told(45), NOW);
+    let more = told.capture("h", told.capture_told(15), NOW);
     assert_eq!(added(&more), [("spent_micro_usd", 15), ("count", 0)]);
 }
 
