@@ -277,6 +277,41 @@ on_both! {
         assert_eq!(count(world, "taken"), before + 1);
     }
 
+    fn a_primitive_that_is_switched_off_calls_no_other_by_what_it_is_told(world: Builder::new()) {
+        let tenant = tenant_with_script(world);
+        let body = json!({ "kind": "stripe", "url": "http://127.0.0.1:9", "webhook_secret": "whsec_own" });
+        world.operator().put("/v1/operator/providers/script.peer", &body).expect(200);
+        let kit = tenant.client.post("/v1/kits", &json!({ "name": "own", "primitives": {} })).expect(201)["kit"]["id"].clone();
+        let user = tenant.user("told");
+        tenant.client.patch(&format!("/v1/users/{user}"), &json!({ "kit_id": kit })).expect(200);
+        let below = tenant.client.with("X-Service-User-Id", &user);
+        let (hook, provider) = (open(&below, "mine", "script.peer"), world.anonymous());
+        let calls = json!([{ "audit": "script.looked" }, { "try": { "call": "queue.list" } }, { "try": { "call": "queue.create", "body": { "name": "told" } } }]);
+        let tell = |event: &str| {
+            let object = json!({ "metadata": { "charter_hook": hook.id }, "script": { "steps": calls } });
+            let body = json!({ "id": event, "type": "thing.happened", "data": { "object": object } }).to_string();
+            let signature = stripe::signature("whsec_own", tenant.seconds(), &body);
+            let call = provider.call("POST", &hook.path).header("stripe-signature", &signature);
+            call.bytes(body.into_bytes()).send().expect(200);
+        };
+        let switch = |on: bool| {
+            let kit = format!("/v1/kits/{}", kit.as_str().unwrap());
+            tenant.client.patch(&kit, &json!({ "primitives": { "script": { "enabled": on } } })).expect(200);
+        };
+        tell("evt_on");
+        until("it is told", || signals(&below, &hook).len() == 1);
+        let told = signals(&below, &hook).remove(0);
+        assert!(told.contains("\"status\":200") && told.contains("\"status\":201"), "{told}");
+        switch(false);
+        tell("evt_switched_off");
+        let looks = || tenant.client.get("/v1/logs?action=script.looked").expect(200)["logs"].as_array().unwrap().len();
+        until("it is told whatever its kit says", || looks() == 2);
+        switch(true);
+        let told = signals(&below, &hook).remove(1);
+        assert_eq!(told.matches("primitive_disabled_by_kit").count(), 2, "{told}");
+        assert_eq!(below.get("/v1/queue").expect(200)["queues"].as_array().unwrap().len(), 1);
+    }
+
     fn a_call_that_was_answered_survives_a_crash(world: Builder::new().bare()) {
         let tenant = tenant_with_script(world);
         let hook = open(&tenant.client, "crash", "standard-webhooks");

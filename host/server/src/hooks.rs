@@ -14,9 +14,8 @@ use charter_adapters::hooks::redact_id;
 use charter_engine::hook::HookRecord;
 use charter_governance::lifecycle::Called;
 use charter_kernel::hex::hex;
-use charter_kernel::id::UserId;
 use charter_kernel::refusal::Refusal;
-use charter_kernel::scope::{Principal, Scope};
+use charter_kernel::scope::Scope;
 use charter_kernel::unit::Claim;
 use charter_store::Txn;
 use charter_tenancy::place::{Owner, Unplaced};
@@ -28,7 +27,7 @@ use sha2::{Digest as _, Sha256};
 use self::event::HookEvent;
 use crate::app::App;
 use crate::bounds::rate::{BucketGate, Kind};
-use crate::pipeline::owner::{inbound, place_told};
+use crate::pipeline::owner::{inbound, of_owner, place_told};
 use crate::request::HostRequest;
 
 mod event;
@@ -101,11 +100,7 @@ async fn find_by_name(
 /// what has happened tells it of those too who are revoked or deleted.
 async fn scope(app: &App, record: &HookRecord) -> Result<Option<Scope>, Refusal> {
     let owner = &record.owner;
-    let principal = Principal {
-        user: owner.user.as_deref().and_then(UserId::parse),
-        root: owner.root.clone(),
-        ..inbound(&record.id, record.provider().is_some())
-    };
+    let principal = of_owner(inbound(&record.id, record.provider().is_some()), owner);
     let owner = Owner {
         organization: &owner.organization,
         project: &owner.project,

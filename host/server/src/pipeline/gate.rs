@@ -36,6 +36,20 @@ pub async fn gate(app: &App, caller: Arc<Caller>, primitive: &Primitive) -> Resu
     Ok(Gated { caller, served })
 }
 
+/// Admits a call of what another primitive has: one that the kit has switched off hears still what
+/// its provider and the host tell it, and acts through no other by that.
+///
+/// # Errors
+/// 403 where the kit says no.
+pub fn admit_caller(app: &App, caller: &Caller, primitive: &str) -> Result<(), Refusal> {
+    let live = app.registry.current();
+    let party = caller.place().filter(|place| place.scope().project().is_some());
+    match live.primitive(primitive).zip(party) {
+        Some((calling, place)) => Ok(kits::ask(calling, place.kit().map(AsRef::as_ref)).map(drop)?),
+        None => Ok(()),
+    }
+}
+
 /// The version of the primitive that a kit gives, if any: what HTTP, nested calls, jobs and hooks
 /// are served.
 ///

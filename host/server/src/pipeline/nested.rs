@@ -24,7 +24,7 @@ use super::matched::Operation;
 use super::respond::Answered;
 use super::trail::Trail;
 use super::validate::{self, Sent};
-use super::{admit, answer, job, matched};
+use super::{admit, answer, gate, job, matched};
 use crate::app::App;
 use crate::http::Door;
 
@@ -98,6 +98,7 @@ async fn run_once(
     approved: Option<&Arc<Run>>,
 ) -> Result<Option<Answered>, Refusal> {
     let caller = Caller::resolve_again(app, &nested.scope, &nested.credential).await?;
+    gate::admit_caller(app, &caller, &nested.primitive)?;
     let (id, given) = (&nested.operation, &nested.parameters);
     let matched =
         matched::find_callable(app, trail, caller, (id, given), approved.is_some()).await?;

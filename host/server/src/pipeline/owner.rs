@@ -10,7 +10,7 @@ use std::sync::Arc;
 use charter_engine::hook::{QUESTION, SIGNAL};
 use charter_engine::job::{JobRecord, NAME, Owner};
 use charter_governance::lifecycle::{Change, is_told};
-use charter_kernel::id::UserId;
+use charter_kernel::id::{ProjectId, UserId};
 use charter_kernel::refusal::{Code, Refusal};
 use charter_kernel::role::Role;
 use charter_kernel::scope::{Actor, ActorKind, Principal, Scope};
@@ -64,8 +64,14 @@ impl<'a> Work<'a> {
             (None, NAME) => Principal { role: Some(Role::Viewer), ..system() },
             (None, _) => system(),
         };
-        let user = self.owner.user.as_deref().and_then(UserId::parse);
-        Principal { user, root: self.owner.root.clone(), ..by }
+        match self.asked {
+            // It has the pins that it was asked with.
+            Some(_) => {
+                let user = self.owner.user.as_deref().and_then(UserId::parse);
+                Principal { user, root: self.owner.root.clone(), ..by }
+            }
+            None => of_owner(by, self.owner),
+        }
     }
 
     fn place(&self) -> place::Owner<'a> {
@@ -79,6 +85,14 @@ impl<'a> Work<'a> {
 
 fn system() -> Principal {
     Principal::of(Actor::system("job"))
+}
+
+/// Who acts on what is an owner's, asked by nobody: with the authority of a profile, or of a project
+/// by itself, and of nothing beyond it.
+pub(crate) fn of_owner(by: Principal, owner: &Owner) -> Principal {
+    let user = owner.user.as_deref().and_then(UserId::parse);
+    let project = if user.is_none() { ProjectId::parse(&owner.project) } else { None };
+    Principal { user, project, root: owner.root.clone(), ..by }
 }
 
 /// The caller of an inbound URL: a primitive changes what it keeps itself on anybody's word, and
@@ -226,5 +240,36 @@ fn word_unplaced(why: Unplaced) -> Refusal {
             Refusal::state_conflict("owner_gone", format!("The job's {what} is gone."))
         }
         Unplaced::Unread => Refusal::new(Code::Overloaded, "The directory could not be read."),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use charter_kernel::authority::{Class, admit_principal};
+    use charter_kernel::id::uuid_v7;
+    use charter_kernel::manifest::Access;
+    use charter_kernel::time::Instant;
+
+    use super::*;
+
+    #[test]
+    fn who_acts_on_what_is_an_owners_reaches_nothing_beyond_it() {
+        let id = |n: u8| uuid_v7(Instant(1), [n; 10]);
+        let organization = Owner { organization: id(1), ..Owner::default() };
+        let project = Owner { project: id(2), ..organization.clone() };
+        let user = Owner { user: Some(id(3)), ..project.clone() };
+        let may = |owner: &Owner, class: Class| {
+            let caller = of_owner(inbound("h", true), owner);
+            admit_principal(&caller, class, Access::Write).is_ok()
+        };
+        for (class, admitted) in [
+            (Class::OrganizationRead, [true, false, false]),
+            (Class::OrganizationChange, [true, false, false]),
+            (Class::ProjectChange, [true, true, false]),
+            (Class::ProfileChange, [true, true, true]),
+        ] {
+            let found = [&organization, &project, &user].map(|owner| may(owner, class));
+            assert_eq!(found, admitted, "{class:?}");
+        }
     }
 }
