@@ -242,12 +242,7 @@ fn pay(id: &str, means: &Means) -> Result<Soon<Bought>> {
         return Err(Failure::conflict("nothing is to be paid for the invoice any more")
             .reason("invoice_closed"));
     }
-    if payments::is_running(id)? {
-        let told = "the payment provider is at work on a payment of the invoice";
-        return Err(Failure::conflict(told)
-            .reason("payment_running")
-            .hint("Look at the invoice in a moment."));
-    }
+    payments::require_rest(id)?;
     match (provider, account::settle(account::Change::default())?) {
         (Some(binding), Some(account)) => {
             let paid = Purchase { action: payments::TOP_UP, entity: id };

@@ -42,8 +42,8 @@ pub(crate) const BILLER: &str = "[billing] primitive";
 /// When a payment that somebody waits for is looked at again, should its first run have come to
 /// nothing.
 const AGAIN_SECONDS: u32 = 120;
-/// Runs of a job whose work must not be lost.
-const ATTEMPTS: u32 = 12;
+/// Runs of a job whose work must not be lost: until the provider is asked no more.
+const ATTEMPTS: u32 = 100;
 /// The provider keeps idempotency keys for a day: nothing is asked again after this.
 const ASKED_SECONDS: u32 = 20 * 3_600;
 /// How long leave for a payment is kept: longer than the provider is asked.
@@ -276,8 +276,22 @@ pub(crate) fn charge_kept(invoice: &Doc<Invoice>) -> Result<()> {
     later(&payment.id)?.enqueue().map(drop)
 }
 
+/// Refuses to have an invoice paid, or set aside, while the provider may be about to take money for
+/// it.
+pub(crate) fn require_rest(invoice: &str) -> Result<()> {
+    match is_running(invoice)? {
+        false => Ok(()),
+        true => {
+            let told = "the payment provider is at work on a payment of the invoice";
+            Err(Failure::conflict(told)
+                .reason("payment_running")
+                .hint("Look at the invoice in a moment."))
+        }
+    }
+}
+
 /// Whether the provider may be about to take money for the invoice.
-pub(crate) fn is_running(invoice: &str) -> Result<bool> {
+fn is_running(invoice: &str) -> Result<bool> {
     let live = |payment: &Doc<Payment>| {
         let recent = now() < payment.created_at.plus_seconds(RUNNING_SECONDS);
         recent && matches!(payment.body.status, Status::Pending | Status::Processing)
@@ -412,6 +426,8 @@ fn settle(payment: Doc<Payment>, organization: &str, waited: bool) -> Result<Ans
         Err(Refused::Final(failure)) => {
             return fail(payment, invoice, permit.filter(|_| !was_asked), failure, waited);
         }
+        // The purchase goes on: whoever waits is told where to look.
+        Err(Refused::Unsure(_)) if waited && permit.is_some() => return answer(payment, invoice),
         Err(Refused::Unsure(failure)) => return Err(failure),
     };
     let payment = note_asked(payment, permit.as_ref())?;
@@ -430,7 +446,7 @@ fn settle(payment: Doc<Payment>, organization: &str, waited: bool) -> Result<Ans
             let is_void = !was_asked || failure.is("payment_rejected");
             fail(payment, invoice, permit.filter(|_| is_void), failure, waited)
         }
-        // The purchase goes on: whoever waits is told where to look.
+        // Likewise.
         Err(Refused::Unsure(_)) if waited && permit.is_some() => answer(payment, invoice),
         Err(Refused::Unsure(failure)) => Err(failure),
     }

@@ -231,6 +231,12 @@ pub(crate) fn subscribe(Body(Wish { plan, means }): Body<Wish>) -> Result<Soon<C
     Ok(charge(subscription, invoice, &means, payments::SUBSCRIBE, account)?.map(Created))
 }
 
+/// Another invoice comes for this one, unless it is being paid.
+fn replace_invoice(former: String) -> Result<()> {
+    payments::require_rest(&former)?;
+    invoices::void(&former)
+}
+
 pub(crate) fn upgrade(Body(Wish { plan, means }): Body<Wish>) -> Result<Soon<Bought>> {
     let plan = plans::plan(&plan)?;
     let account = account::settle(Change::default())?;
@@ -247,13 +253,13 @@ pub(crate) fn upgrade(Body(Wish { plan, means }): Body<Wish>) -> Result<Soon<Bou
     let invoice = match subscription.status {
         Status::Pending => {
             // Nothing was paid yet: it is simply another plan.
-            subscription.invoice.take().map(|former| invoices::void(&former)).transpose()?;
+            subscription.invoice.take().map(replace_invoice).transpose()?;
             let invoice = invoice_for(&plan, Purpose::Subscription).open()?;
             (subscription.plan, subscription.invoice) = (plan.id, Some(invoice.id.clone()));
             invoice
         }
         Status::Active => {
-            subscription.upgrade.take().map(|former| invoices::void(&former)).transpose()?;
+            subscription.upgrade.take().map(replace_invoice).transpose()?;
             let memo = format!("Upgrade to {}", plan.name);
             let invoice = Invoice::new(Purpose::Upgrade, plan.price_cents - price, memo);
             let bonus_cents = plan.bonus_cents().saturating_sub(bonus);

@@ -37,6 +37,7 @@ fn serve(asked: &Asked, status: u16, request: &Request) -> Option<Response> {
     let card =
         json!({ "error": { "code": "card_declined", "message": "Your card was declined." } });
     Some(match path.as_str() {
+        "/v1/customers" if status == 504 => answer(status, &json!({})),
         "/v1/customers" => answer(200, &json!({ "id": "cus_1" })),
         "/v1/payment_intents" if status == 402 => answer(402, &card),
         "/v1/payment_intents" if matches!(status, 202 | 203) => {
@@ -304,6 +305,46 @@ fn a_decline_is_told_and_leaves_nothing() {
         bench.post("/billing/topup", body).unwrap_err().reason_text(),
         Some("invoice_closed")
     );
+}
+
+#[test]
+fn a_purchase_goes_on_where_the_provider_has_not_made_its_customer_yet() {
+    let bench = Bench::new();
+    let provider = Provider::bound_to(&bench);
+    provider.answers(504);
+    let body = json!({ "amount_cents": 900, "payment_method": "pm_1" });
+    assert_eq!(bench.post("/billing/topup", body).unwrap().body["payment"]["status"], "pending");
+    assert!(provider.payments().is_empty());
+    provider.answers(200);
+    bench.0.pass_seconds(130);
+    bench.0.run_jobs().unwrap();
+    assert_eq!((provider.payments().len(), bench.invoices("open").len()), (1, 1));
+}
+
+#[test]
+fn an_upgrade_waits_for_a_payment_that_is_under_way() {
+    let bench = Bench::new();
+    let provider = Provider::bound_to(&bench);
+    let starter = json!({ "plan": "starter", "payment_method": "pm_1" });
+    let made = bench.post("/billing/subscribe", starter).unwrap().body;
+    let first = made["invoice"]["id"].as_str().unwrap().to_owned();
+    let upgrade = |plan: &str| {
+        bench.post("/billing/upgrade", json!({ "plan": plan, "payment_method": "pm_1" }))
+    };
+    let is_refused = |plan: &str| {
+        let refused = upgrade(plan).unwrap_err();
+        assert_eq!(refused.reason_text(), Some("payment_running"));
+    };
+    // Charged, and not signed yet.
+    is_refused("pro");
+    paid(&bench, "evt_1", "pi_1", &first, 2_000, "usd");
+    let difference = upgrade("pro").unwrap().body;
+    is_refused("pro");
+    let second = difference["invoice"]["id"].as_str().unwrap().to_owned();
+    assert_eq!((bench.invoices("void").len(), provider.payments().len()), (0, 2));
+    let cents = difference["invoice"]["amount_cents"].as_u64().unwrap();
+    paid(&bench, "evt_2", "pi_2", &second, cents, "usd");
+    assert_eq!(bench.subscription()["plan"], "pro");
 }
 
 #[test]
