@@ -27,6 +27,9 @@ pub struct StoreConfig {
     pub readers: u32,
     /// Committers on PostgreSQL, each with its own connection; SQLite has one.
     pub lanes: u32,
+    /// How long an answer of PostgreSQL is waited for, in milliseconds, ahead of a new connection:
+    /// longer than a statement may take. A machine that died says nothing.
+    pub answer_ms_max: u64,
     /// Units that may wait for the committers; above it, [`crate::CommitError::Overloaded`].
     pub queue_units_max: usize,
     /// Bytes of units that may wait.
@@ -54,6 +57,7 @@ impl StoreConfig {
             database_time: false,
             readers: cores.max(2),
             lanes: 2,
+            answer_ms_max: 32_000,
             queue_units_max: 8_192,
             queue_bytes_max: 64 * 1024 * 1024,
             size_bytes_max: None,

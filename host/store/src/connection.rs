@@ -33,6 +33,7 @@ const FILES: [&str; 4] = ["", "-journal", "-wal", "-shm"];
 pub(crate) struct Database {
     address: Address,
     pub(crate) dialect: Dialect,
+    answer: Duration,
 }
 
 #[derive(Clone, Debug)]
@@ -43,7 +44,7 @@ enum Address {
 
 impl Database {
     pub(crate) fn new(config: &StoreConfig) -> Result<Self, OpenError> {
-        let url = config.url.as_str();
+        let (url, answer) = (config.url.as_str(), Duration::from_millis(config.answer_ms_max));
         if url.starts_with("postgres://") || url.starts_with("postgresql://") {
             let fault = |_| {
                 OpenError::Configuration(
@@ -56,6 +57,7 @@ impl Database {
             return Ok(Self {
                 address: Address::Postgres(Box::new(options)),
                 dialect: Dialect::Postgres,
+                answer,
             });
         }
         let file = match url.strip_prefix("sqlite:") {
@@ -73,7 +75,21 @@ impl Database {
             ));
         }
         let pages_max = config.size_bytes_max.map(|bytes| (bytes / 4096).max(1));
-        Ok(Self { address: Address::Sqlite { file, pages_max }, dialect: Dialect::Sqlite })
+        Ok(Self { address: Address::Sqlite { file, pages_max }, dialect: Dialect::Sqlite, answer })
+    }
+
+    /// Waits for what a connection was asked, on PostgreSQL no longer than it may take by its own
+    /// limits: of a machine that died and whose address another one has, no word comes. The
+    /// connection is of no use then.
+    pub(crate) async fn answered<T, E: From<sqlx::Error>>(
+        &self,
+        asked: impl Future<Output = Result<T, E>>,
+    ) -> Result<T, E> {
+        if !self.is_postgres() {
+            return asked.await;
+        }
+        let answered = tokio::time::timeout(self.answer, asked).await;
+        answered.unwrap_or_else(|_| Err(sqlx::Error::Io(ErrorKind::TimedOut.into()).into()))
     }
 
     pub(crate) fn is_postgres(&self) -> bool {
@@ -175,7 +191,7 @@ impl Database {
         let Address::Sqlite { file, pages_max } = &self.address else { return Ok(self.clone()) };
         self.has_no_log()?;
         let address = Address::Sqlite { file: beside(file, RESTORING), pages_max: *pages_max };
-        let half = Self { address, dialect: self.dialect };
+        let half = Self { address, ..self.clone() };
         half.remove()?;
         Ok(half)
     }
@@ -282,7 +298,7 @@ impl Database {
                 let opening =
                     tokio::time::timeout(CONNECT_TIMEOUT, PostgresConnection::open(options));
                 let mut connection = Connection::Postgres(opening.await.map_err(timed_out)??);
-                run(&mut connection, words).await?;
+                self.answered(run(&mut connection, words)).await?;
                 Ok(connection)
             }
         }
@@ -407,7 +423,7 @@ mod tests {
     #[test]
     fn the_files_of_a_database_are_all_that_sqlite_puts_beside_it() {
         let address = Address::Sqlite { file: PathBuf::from("a/charter.db"), pages_max: None };
-        let database = Database { address, dialect: Dialect::Sqlite };
+        let database = Database { address, dialect: Dialect::Sqlite, answer: Duration::ZERO };
         let names = ["charter.db", "charter.db-journal", "charter.db-wal", "charter.db-shm"];
         assert_eq!(database.files(), names.map(|name| Path::new("a").join(name)));
     }

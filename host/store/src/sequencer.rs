@@ -47,12 +47,13 @@ pub(crate) fn start(
     tokio::spawn(closing.clone().run_until_cancelled_owned(async move {
         let mut connection: Option<Connection> = None;
         loop {
-            let numbered = match &mut connection {
-                Some(connection) => number(connection, database.dialect.begin()).await,
-                None => match database.writer().await {
-                    Ok(new) => number(connection.insert(new), database.dialect.begin()).await,
-                    Err(error) => Err(error),
-                },
+            let connected = match &mut connection {
+                Some(connection) => Ok(connection),
+                None => database.writer().await.map(|new| connection.insert(new)),
+            };
+            let numbered = match connected {
+                Ok(own) => database.answered(number(own, database.dialect.begin())).await,
+                Err(error) => Err(error),
             };
             match numbered {
                 Ok(Some((given, logs))) => {

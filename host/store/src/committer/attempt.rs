@@ -46,23 +46,24 @@ pub(super) async fn attempt(
     jobs: &[Job],
     mark: &Mark,
 ) -> Result<Attempt, Trouble> {
-    let dialect = shared.database.dialect;
+    let (database, dialect) = (&shared.database, shared.database.dialect);
     let _at_log = match dialect {
         Dialect::Sqlite => Some(shared.at_log.lock().await),
         Dialect::Postgres => None,
     };
     if !begun {
-        run(&mut *connection, dialect.begin()).await?;
+        database.answered(run(&mut *connection, dialect.begin())).await?;
     }
     let numbered = dialect == Dialect::Sqlite;
     let mut touches = Touches::default();
     jobs.iter().for_each(|job| touches.add(&job.unit, numbered));
     let now = shared.config.clock.now();
-    let mut state = prefetch(connection, dialect, &touches, numbered, now).await?;
+    let read = prefetch(connection, dialect, &touches, numbered, now);
+    let mut state = database.answered(read).await?;
     let answers: Vec<_> = jobs.iter().map(|job| decide(&mut state, job, now)).collect();
     let changes = state.changes();
     if changes.is_empty() {
-        turn::undo(connection, dialect).await?;
+        database.answered(turn::undo(connection, dialect)).await?;
         return Ok(Attempt::Done(Outcome { answers, written: Written::default() }));
     }
     let epochs = match dialect {
@@ -72,16 +73,17 @@ pub(super) async fn attempt(
         }
     };
     let mark = (dialect == Dialect::Postgres).then(|| mark.row(now));
-    let transaction = match write(connection, dialect, &changes, &epochs, mark).await {
+    let written = write(connection, dialect, &changes, &epochs, mark);
+    let transaction = match database.answered(written).await {
         Ok(transaction) => transaction,
         Err(Trouble::Race) => {
-            turn::undo(connection, dialect).await?;
+            database.answered(turn::undo(connection, dialect)).await?;
             return Err(Trouble::Race);
         }
         Err(trouble) => return Err(trouble),
     };
     let written = Written::of(&changes, numbered);
-    let committed = run(&mut *connection, "COMMIT").await;
+    let committed = database.answered(run(&mut *connection, "COMMIT")).await;
     let outcome = Outcome { answers, written };
     match (committed, transaction) {
         (Ok(_), _) => Ok(Attempt::Done(outcome)),

@@ -98,7 +98,7 @@ impl Lane {
             return;
         };
         let Some(begin) = turn::begin(turns) else { return };
-        match execute(connection, begin).await {
+        match self.shared.database.answered(execute(connection, begin)).await {
             Ok(()) => self.has_turns = true,
             // The batch finds out for itself whether the database can be reached.
             Err(error) => {
@@ -116,8 +116,9 @@ impl Lane {
         if !std::mem::take(&mut self.has_turns) {
             return;
         }
+        let database = &self.shared.database;
         if let Some(connection) = &mut self.connection
-            && turn::undo(connection, self.shared.database.dialect).await.is_err()
+            && database.answered(turn::undo(connection, database.dialect)).await.is_err()
         {
             self.connection = None;
         }
@@ -270,15 +271,16 @@ impl Lane {
     /// before.
     async fn resolve(&mut self, transaction: &str) -> bool {
         loop {
-            let asked = match &mut self.connection {
-                Some(connection) => outcome_of(connection, transaction, &self.mark).await,
-                None => match self.shared.database.writer().await {
-                    Ok(connection) => {
-                        outcome_of(self.connection.insert(connection), transaction, &self.mark)
-                            .await
-                    }
-                    Err(error) => Err(error),
-                },
+            let database = &self.shared.database;
+            let connected = match &mut self.connection {
+                Some(connection) => Ok(connection),
+                None => database.writer().await.map(|new| self.connection.insert(new)),
+            };
+            let asked = match connected {
+                Ok(connection) => {
+                    database.answered(outcome_of(connection, transaction, &self.mark)).await
+                }
+                Err(error) => Err(error),
             };
             match asked {
                 Ok(Some(committed)) => {

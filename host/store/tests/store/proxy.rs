@@ -17,6 +17,8 @@ pub enum Cut {
     Before = 1,
     /// The database commits, and its answer is lost.
     After = 2,
+    /// The database commits, and no word comes any more, nor that the connection has ended.
+    Silence = 3,
 }
 
 /// A proxy on a port of its own.
@@ -69,6 +71,10 @@ async fn carry(mut client: TcpStream, mut server: UnixStream, cut: Arc<AtomicU8>
                 let now = if commit { cut.swap(Cut::Nothing as u8, Ordering::SeqCst) } else { 0 };
                 if now == Cut::Before as u8 || server.write_all(&asked[..read]).await.is_err() {
                     return;
+                }
+                if now == Cut::Silence as u8 {
+                    let _ = server.read(&mut told).await;
+                    return std::future::pending().await;
                 }
                 if now == Cut::After as u8 {
                     // Its answer says that it is done; nobody hears it.
