@@ -18,11 +18,14 @@ use serde_json::{Map, Value};
 use super::admit::Admitted;
 use super::caller::Caller;
 use super::claim;
+use super::matched::Operation;
 use crate::app::App;
 use crate::paging::{self, Page, Seal};
 
 /// Bytes of a body that is parsed at once, on the thread that serves others.
 const QUICK_BODY_BYTES_MAX: usize = 256 << 10;
+/// The values of such a body: many small ones take long, and a hundred times their bytes.
+const QUICK_BODY_VALUES_MAX: usize = 4_096;
 
 /// The input that is sent along with a request for an operation.
 #[derive(Default)]
@@ -64,7 +67,7 @@ pub async fn validate(app: &App, admitted: Admitted, sent: Sent) -> Result<Valid
         Page::default()
     });
     let query = query(contract, &pairs, &mut faults);
-    let body = body(app, caller.organization(), contract, &bytes, &mut faults).await?;
+    let body = body(app, &admitted, &bytes, &mut faults).await?;
     let key = claim::client_key(caller, contract, key.as_ref()).unwrap_or_else(|fault| {
         faults.push(fault);
         None
@@ -109,7 +112,7 @@ impl Validated {
         &self.bytes
     }
 
-    /// The body, parsed; `Null` where no JSON is declared.
+    /// The body, parsed, of a route of the host; else `Null`.
     pub fn into_body(self) -> Value {
         self.body
     }
@@ -121,22 +124,32 @@ impl Validated {
 }
 
 /// A body that is not there counts as an empty object. One that takes long to read or to check is
-/// read and checked off the threads that serve others.
+/// read and checked off the threads that serve others. What is a primitive's goes on as it was sent:
+/// its values are kept no longer than they are checked.
 async fn body(
     app: &App,
-    owner: &str,
-    contract: &Contract,
+    admitted: &Admitted,
     bytes: &Bytes,
     faults: &mut Vec<Fault>,
 ) -> Result<Value, Refusal> {
-    let BodyRule::Json(schema) = &contract.body else { return Ok(Value::Null) };
-    let parsed = if bytes.len() > QUICK_BODY_BYTES_MAX {
-        let bytes = bytes.clone();
-        app.bounds.checks.run(owner, move || parse_json(&bytes)).await?
-    } else {
-        parse_json(if bytes.is_empty() { b"{}" } else { bytes })
-    };
-    let value = match parsed {
+    let operation = admitted.operation();
+    let BodyRule::Json(schema) = &operation.contract().body else { return Ok(Value::Null) };
+    let (owner, is_kept) =
+        (admitted.caller().organization(), matches!(operation, Operation::Host(_)));
+    if is_long(bytes) {
+        let (bytes, schema) = (bytes.clone(), schema.clone());
+        let read = move || {
+            let value = parse_json(&bytes).map_err(|fault| vec![fault])?;
+            schema.validate(&value)?;
+            Ok(if is_kept { value } else { Value::Null })
+        };
+        let read: Result<Value, Vec<Fault>> = app.bounds.checks.run(owner, read).await?;
+        return Ok(read.unwrap_or_else(|found| {
+            faults.extend(found);
+            Value::Null
+        }));
+    }
+    let value = match parse_json(if bytes.is_empty() { b"{}" } else { bytes }) {
         Ok(value) => value,
         Err(fault) => {
             faults.push(fault);
@@ -155,7 +168,14 @@ async fn body(
         }
     };
     faults.extend(checked.err().into_iter().flatten());
-    Ok(value)
+    Ok(if is_kept { value } else { Value::Null })
+}
+
+/// Whether it takes long to read a body: by its bytes, or by as many values as it may have.
+fn is_long(bytes: &[u8]) -> bool {
+    let begins = |byte: &&u8| matches!(byte, b'{' | b'[' | b',');
+    bytes.len() > QUICK_BODY_BYTES_MAX
+        || bytes.iter().filter(begins).count() > QUICK_BODY_VALUES_MAX
 }
 
 /// The tenant whose lists the cursors are of.
@@ -203,5 +223,21 @@ fn query(
             faults.extend(found.into_iter().filter(|fault| !words.contains(&fault.path.as_str())));
             Map::new()
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_body_of_many_values_takes_as_long_as_a_large_one() {
+        let of = |value: &str, count: usize| format!("[{}]", vec![value; count].join(","));
+        assert!(!is_long(of("1", 4_000).as_bytes()));
+        assert!(is_long(of("{\"a\":0}", 4_000).as_bytes()));
+        assert!(is_long(of("1", 5_000).as_bytes()));
+        assert!(
+            !is_long(&[b'x'; QUICK_BODY_BYTES_MAX]) && is_long(&[b'x'; QUICK_BODY_BYTES_MAX + 1])
+        );
     }
 }

@@ -9,6 +9,8 @@ use charter_tenancy::stored::reading;
 pub const LOOK_ROWS: u32 = 200;
 /// Looks of one page.
 const LOOKS_MAX: u32 = 20;
+/// Bytes of rows that are read at once, on the thread that serves others.
+const QUICK_BYTES: usize = 256 << 10;
 
 /// What is shown of a query's rows, so many at most; and behind which row the next page begins, where
 /// there may be one. A page ends early where its rows are large, and where few of many are shown.
@@ -24,7 +26,13 @@ pub async fn gather<T>(
     let (mut items, mut bytes) = (Vec::new(), 0);
     for _ in 0..LOOKS_MAX {
         let found = txn.find(&query).await.map_err(reading)?;
+        let mut read = 0;
         for (key, row) in found.items {
+            read += row.body.len();
+            if read > QUICK_BYTES {
+                read = 0;
+                tokio::task::yield_now().await;
+            }
             let Some(item) = show(&key, &row)? else { continue };
             if items.len() == most as usize {
                 return Ok((items, query.after));

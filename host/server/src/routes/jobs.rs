@@ -13,6 +13,7 @@ use charter_store::{Query, Txn};
 use charter_tenancy::stored::reading;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
 use super::gather::gather;
@@ -61,9 +62,9 @@ enum Status {
 
 impl Status {
     /// A held lease is a run.
-    fn of(job: &JobRecord, row: &Row) -> Self {
+    fn of(state: &str, row: &Row) -> Self {
         let held = row.lease.as_ref().is_some_and(|lease| lease.token.is_some());
-        match job.state.as_str() {
+        match state {
             "queued" if held => Self::Running,
             "succeeded" => Self::Succeeded,
             "failed" => Self::Failed,
@@ -107,7 +108,7 @@ struct JobItem {
     note: Option<String>,
     /// The outcome of a job that has succeeded.
     #[schemars(with = "Value")]
-    result: Option<Value>,
+    result: Option<Box<RawValue>>,
     /// Whether `result` is that outcome, once there is one: false where it shows a secret, and is
     /// kept nowhere.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -115,7 +116,7 @@ struct JobItem {
     result_kept: Option<bool>,
     /// The refusal of a job that has failed.
     #[schemars(with = "Option<Map<String, Value>>")]
-    error: Option<Value>,
+    error: Option<Box<RawValue>>,
     /// The approval that it waits for.
     approval_id: Option<Id>,
     /// How often it was run.
@@ -128,12 +129,30 @@ struct JobItem {
     updated_at: Option<Instant>,
 }
 
+/// The members of a [`JobRecord`] that are shown, as its row has them: its payload stays unread, and
+/// its outcome as it is written.
+#[derive(Deserialize)]
+struct Listed {
+    primitive: String,
+    name: String,
+    state: String,
+    public: bool,
+    run_at: Instant,
+    fraction: Option<f32>,
+    note: Option<String>,
+    result: Option<Box<RawValue>>,
+    #[serde(default)]
+    result_not_kept: bool,
+    error: Option<Box<RawValue>>,
+    approval: Option<String>,
+}
+
 impl JobItem {
-    fn of(key: &Key, row: &Row, job: JobRecord) -> Self {
+    fn of(key: &Key, row: &Row, job: Listed) -> Self {
         let is_answered = job.state == "succeeded";
         Self {
             id: key.id.as_str().into(),
-            status: Status::of(&job, row),
+            status: Status::of(&job.state, row),
             name: job.name,
             primitive: job.primitive,
             progress: job.fraction,
@@ -179,8 +198,8 @@ pub async fn list_jobs(
     let wanted = asked.status.0;
     let by_lease = matches!(wanted, Some(Status::Queued | Status::Running));
     let show = |key: &Key, row: &Row| {
-        let job = read(row)?;
-        let is_shown = !by_lease || wanted == Some(Status::of(&job, row));
+        let job: Listed = read(row)?;
+        let is_shown = !by_lease || wanted == Some(Status::of(&job.state, row));
         Ok(is_shown.then(|| (key.id.clone(), JobItem::of(key, row, job))))
     };
     let (mut found, mut cut) = (Vec::new(), None);
@@ -209,10 +228,16 @@ pub async fn list_jobs(
     Ok(Answer::of(&JobPage { jobs: items, page: Cursor::of(&request.page, last.as_deref()) }))
 }
 
-/// The jobs of a scope lie here: with its profile, and the organization's own are no profile's.
+/// The jobs of a scope lie here: with its profile, and, unless it is one profile's, with its project
+/// and the organization, whose own are no profile's.
 fn reaches(scope: &Scope) -> Vec<Reach> {
-    let own = (scope.level() == Level::Organization).then(|| Reach::organization(scope.lane()));
-    [scope.narrowest()].into_iter().chain(own).collect()
+    let level = scope.level();
+    let project = scope.project().filter(|_| level != Level::User);
+    let organization = (level == Level::Organization).then(|| Reach::organization(scope.lane()));
+    let wider = project.map(|id| Reach::project(id.as_str())).into_iter().chain(organization);
+    let narrowest = scope.narrowest();
+    let wider: Vec<Reach> = wider.filter(|reach| *reach != narrowest).collect();
+    [narrowest].into_iter().chain(wider).collect()
 }
 
 /// One public job of those that the list has.
@@ -224,7 +249,8 @@ pub async fn get_job(
     request: &HostRequest,
     txn: &mut Txn,
 ) -> Result<Answer<JobAnswer>, Refusal> {
-    let (key, row, job) = find(request, txn).await?;
+    let (key, row) = find(request, txn).await?;
+    let job = read(&row)?;
     Ok(Answer::of(&JobAnswer { job: JobItem::of(&key, &row, job) }))
 }
 
@@ -239,7 +265,8 @@ pub async fn cancel_job(
     txn: &mut Txn,
 ) -> Result<Answer<JobAnswer>, Refusal> {
     let place = request.place()?;
-    let (key, row, mut job) = find(request, txn).await?;
+    let (key, row) = find(request, txn).await?;
+    let mut job: JobRecord = read(&row)?;
     if job.state != "queued" {
         return Err(Refusal::state_conflict("finished", format!("The job has {}.", job.state)));
     }
@@ -255,7 +282,7 @@ pub async fn cancel_job(
         lease.token = None;
     }
     approvals::cancel_of_job(txn, (&key, &job), request.now).await?;
-    let answer = JobAnswer { job: JobItem::of(&key, &row, job) };
+    let answer = JobAnswer { job: JobItem::of(&key, &row, read(&row)?) };
     let log = match key.reach == Reach::organization(place.scope().lane()) {
         true => AuditLog::Organization,
         // The default profile's job is its project's business, also where nobody was named.
@@ -264,19 +291,19 @@ pub async fn cancel_job(
     Ok(Answer::of(&answer).about("job", key.id).with_log(log))
 }
 
-async fn find(request: &HostRequest, txn: &mut Txn) -> Result<(Key, Row, JobRecord), Refusal> {
+async fn find(request: &HostRequest, txn: &mut Txn) -> Result<(Key, Row), Refusal> {
     let id = JobId::parse(request.parameter("id")).ok_or_else(Refusal::not_found)?;
     for reach in reaches(request.place()?.scope()) {
         let key = Key::new(&reach, &jobs(), id.as_str());
         if let Some(row) = txn.get(&key).await.map_err(reading)? {
-            let job = read(&row)?;
-            return if job.public { Ok((key, row, job)) } else { Err(Refusal::not_found()) };
+            let job: Listed = read(&row)?;
+            return if job.public { Ok((key, row)) } else { Err(Refusal::not_found()) };
         }
     }
     Err(Refusal::not_found())
 }
 
-fn read(row: &Row) -> Result<JobRecord, Refusal> {
+fn read<'r, T: Deserialize<'r>>(row: &'r Row) -> Result<T, Refusal> {
     serde_json::from_str(&row.body).map_err(|error| {
         tracing::error!(%error, "a job cannot be read");
         Refusal::internal()
