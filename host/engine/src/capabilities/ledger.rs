@@ -102,6 +102,18 @@ impl Work {
         Err(failure("forbidden", told).into())
     }
 
+    /// What a provider has told of moves between accounts of its primitive's own: it overdraws them,
+    /// and brings nothing to others that was never there. The biller alone says what came in.
+    pub(super) fn keeps_what_is_told(&self, to: &Key) -> Result<(), Failure> {
+        let own = to.id.starts_with(&format!("{}.", self.component.manifest.name));
+        if own && to.reach == self.call.scope.narrowest() || self.bills() {
+            return Ok(());
+        }
+        let told =
+            "what is reported is paid to an account of the primitive's own, where it is told";
+        Err(failure("forbidden", told).into())
+    }
+
     /// Nothing that could be overdrawn pays into `credit`, unless by the biller: what was open
     /// before it was named, or after, counts.
     async fn require_cover(&self, from: &Key, to: &Key) -> Result<(), Failure> {

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use charter_governance::caps::Case;
 use charter_governance::gateway;
 use charter_kernel::authority::Class;
-use charter_kernel::calendar::Window;
+use charter_kernel::calendar::{Calendar, Window};
 use charter_kernel::governance::gauge::Gauge;
 use charter_kernel::governance::hold::spend_space;
 use charter_kernel::id::{ProjectId, UserId};
@@ -129,7 +129,8 @@ impl By {
 pub struct SumQuery {
     /// The member that sums are made by; `action` where absent.
     by: Optional<By>,
-    /// The first moment; the beginning of the month where absent.
+    /// The first moment; the beginning of the month where absent. Spending is kept by quarters of an
+    /// hour, and each counts where it begins.
     since: Optional<Moment>,
     /// The moment behind the last; now where absent.
     until: Optional<Moment>,
@@ -298,8 +299,11 @@ pub async fn sum_spend(
     };
     let by = asked.by.0.unwrap_or_default();
     let mut sums: BTreeMap<Option<String>, (i64, i64)> = BTreeMap::new();
+    let days = calendar(Period::Day, &organization.time_zone)?;
+    // What begins with the end is the next report's.
+    let last = until.plus_ms(-1);
     let (mut from, to, mut after) =
-        (format!("{} {since}", organization.id), format!("{} {until}", organization.id), None);
+        (format!("{} {since}", organization.id), format!("{} {last}", organization.id), None);
     let mut looked = 0;
     loop {
         let page = app
@@ -317,7 +321,10 @@ pub async fn sum_spend(
         for (_, _, row) in &page {
             let body: Value = serde_json::from_str(&row.body).unwrap_or_default();
             let key = match by {
-                By::Day => body["at"].as_str().map(|at| at.chars().take(10).collect()),
+                By::Day => {
+                    let at = body["at"].as_str().and_then(Instant::parse);
+                    at.map(|at| days.window(at).slot.first().to_owned())
+                }
                 by => body[by.member()].as_str().map(str::to_owned),
             };
             let sum = sums.entry(key).or_default();
@@ -337,8 +344,11 @@ pub async fn sum_spend(
 }
 
 fn month(time_zone: &str, at: Instant) -> Result<Window, Refusal> {
-    let calendar = charter_kernel::calendar::Calendar::new(Period::Month, time_zone);
-    Ok(calendar.map_err(|_| Refusal::internal())?.window(at))
+    Ok(calendar(Period::Month, time_zone)?.window(at))
+}
+
+fn calendar(period: Period, time_zone: &str) -> Result<Calendar, Refusal> {
+    Calendar::new(period, time_zone).map_err(|_| Refusal::internal())
 }
 
 /// `GET /v1/teams/{team}/tenants/{tenant_user_id}/cost`: within the window of the tenant's budget.

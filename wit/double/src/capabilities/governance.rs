@@ -258,6 +258,10 @@ impl Work {
     /// Counts what a provider has signed as having happened.
     fn report(&mut self, world: &mut World, asked: &Proposal) -> Result<(), Failure> {
         let amount = proposal::reported_amount(asked.amount, self.call.word)?;
+        if let Some((from, to)) = &asked.pay {
+            let (_, to) = self.payment(world, from, to)?;
+            self.keeps_what_is_told(world, &to)?;
+        }
         let id = self.authorize(world, asked, true)?;
         let capture = self.permit(&id)?.hold.capture_told(amount);
         self.wish(&id, Wish::Capture(capture))

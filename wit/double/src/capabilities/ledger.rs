@@ -75,6 +75,17 @@ impl Work {
         Err(Failure::invalid("to_account", told))
     }
 
+    /// What a provider has told of moves between accounts of its primitive's own.
+    pub(super) fn keeps_what_is_told(&self, world: &World, to: &Key) -> Result<(), Failure> {
+        let own = to.id.starts_with(&format!("{}.", world.installed.manifest.name));
+        if own && to.reach == self.call.scope.narrowest() || world.bills {
+            return Ok(());
+        }
+        let told =
+            "what is reported is paid to an account of the primitive's own, where it is told";
+        Err(Failure::new("forbidden", told))
+    }
+
     fn may_go_negative(&self, world: &World, key: &Key) -> bool {
         let row = self.txn.get_relaxed(&world.rows, key);
         row.and_then(|row| read(&row.body).ok()).is_some_and(|account| account.may_go_negative)
