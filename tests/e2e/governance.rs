@@ -8,6 +8,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::{Duration, Instant};
 
+use charter_kernel::governance::hold::RECORD_MS;
 use charter_kernel::time::Instant as Moment;
 use charter_tests::artefacts::Artefacts;
 use charter_tests::patience::until;
@@ -647,6 +648,17 @@ on_both! {
         let by = |what: &str| tenant.client.get(&format!("/v1/governance/spend?by={what}")).expect(200)["spend"].clone();
         assert_eq!(by("action")[0]["spent_micro_usd"], 7 * DOLLAR / 2);
         assert_eq!(by("user").as_array().unwrap().iter().map(|row| row["count"].as_i64().unwrap()).sum::<i64>(), 3);
+        // Two reports that follow each other count each record once.
+        let now = tenant.seconds() * 1_000;
+        let quarter = Moment(now - now.rem_euclid(RECORD_MS));
+        let between = |since: Moment, to: Moment| {
+            let path = format!("/v1/governance/spend?since={since}&until={to}");
+            let rows = tenant.client.get(&path).expect(200)["spend"].clone();
+            rows.as_array().unwrap().iter().map(|row| row["spent_micro_usd"].as_i64().unwrap()).sum::<i64>()
+        };
+        let (first, last) = (quarter.plus_ms(-RECORD_MS), quarter.plus_ms(RECORD_MS));
+        assert_eq!(between(first, quarter) + between(quarter, last), 7 * DOLLAR / 2);
+        assert_eq!(between(quarter, quarter), 0);
         let path = format!("/v1/teams/{}/tenants/{agent}/cost?by=action", tenant.project);
         let report = tenant.client.get(&path).expect(200);
         assert_eq!(report["period"]["name"], "week");

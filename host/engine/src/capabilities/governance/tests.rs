@@ -181,6 +181,9 @@ async fn only_a_providers_signed_word_is_posted_beyond_what_was_held() {
             for amount in [None, Some(0), Some(-1), Some(AMOUNT_MAX + 1)] {
                 assert!(guest.report(Proposed { amount, ..proposal(1) }).await.is_err());
             }
+            // The biller alone says what has come to what is everybody's.
+            let pay = Some(("till".into(), "credit".into()));
+            assert!(guest.report(Proposed { pay, ..proposal(1) }).await.is_err());
             guest.report(proposal(5_000)).await
         });
         assert_eq!(said.await.is_ok(), is_posted, "reported: {kind:?} {signal} {payload}");
