@@ -85,7 +85,7 @@ fn slow_down_who_signs_wrongly(world: &World) {
     let refused = refused.expect("it guesses without end");
     assert!(refused.header("retry-after").is_some(), "{refused}");
     assert_eq!(refused.header("ratelimit-policy"), Some("\"unsigned-hook\";q=60;w=60"));
-    // What is long is refused ahead of its body.
+    // A long one is refused ahead of its body.
     let long = "x".repeat(65 << 10);
     call(&guesser, &hook, "msg_0", now, &long).expect_error(429, "rate_limited");
     // The sender is elsewhere; who shares the guesser's address calls other hooks, and this one,
@@ -96,8 +96,8 @@ fn slow_down_who_signs_wrongly(world: &World) {
     call(&guesser, &hook, "msg_3", now, "{}").expect(200);
 }
 
-/// Whoever else has an account with the provider can have it call its address, and closes it to
-/// nobody's events.
+/// Somebody else's account with the provider can have it call its address, and closes it to nobody's
+/// events.
 fn take_what_is_signed_between_what_is_not(world: &World) {
     let tenant = tenant_with_script(world);
     let body =

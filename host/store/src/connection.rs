@@ -33,7 +33,7 @@ const FILES: [&str; 4] = ["", "-journal", "-wal", "-shm"];
 pub(crate) struct Database {
     address: Address,
     pub(crate) dialect: Dialect,
-    answer: Duration,
+    answer_in: Duration,
 }
 
 #[derive(Clone, Debug)]
@@ -44,7 +44,7 @@ enum Address {
 
 impl Database {
     pub(crate) fn new(config: &StoreConfig) -> Result<Self, OpenError> {
-        let (url, answer) = (config.url.as_str(), Duration::from_millis(config.answer_ms_max));
+        let (url, answer_in) = (config.url.as_str(), Duration::from_millis(config.answer_ms_max));
         if url.starts_with("postgres://") || url.starts_with("postgresql://") {
             let fault = |_| {
                 OpenError::Configuration(
@@ -57,7 +57,7 @@ impl Database {
             return Ok(Self {
                 address: Address::Postgres(Box::new(options)),
                 dialect: Dialect::Postgres,
-                answer,
+                answer_in,
             });
         }
         let file = match url.strip_prefix("sqlite:") {
@@ -75,20 +75,24 @@ impl Database {
             ));
         }
         let pages_max = config.size_bytes_max.map(|bytes| (bytes / 4096).max(1));
-        Ok(Self { address: Address::Sqlite { file, pages_max }, dialect: Dialect::Sqlite, answer })
+        Ok(Self {
+            address: Address::Sqlite { file, pages_max },
+            dialect: Dialect::Sqlite,
+            answer_in,
+        })
     }
 
     /// Waits for what a connection was asked, on PostgreSQL no longer than it may take by its own
     /// limits: of a machine that died and whose address another one has, no word comes. The
     /// connection is of no use then.
-    pub(crate) async fn answered<T, E: From<sqlx::Error>>(
+    pub(crate) async fn answer<T, E: From<sqlx::Error>>(
         &self,
         asked: impl Future<Output = Result<T, E>>,
     ) -> Result<T, E> {
         if !self.is_postgres() {
             return asked.await;
         }
-        let answered = tokio::time::timeout(self.answer, asked).await;
+        let answered = tokio::time::timeout(self.answer_in, asked).await;
         answered.unwrap_or_else(|_| Err(sqlx::Error::Io(ErrorKind::TimedOut.into()).into()))
     }
 
@@ -298,7 +302,7 @@ impl Database {
                 let opening =
                     tokio::time::timeout(CONNECT_TIMEOUT, PostgresConnection::open(options));
                 let mut connection = Connection::Postgres(opening.await.map_err(timed_out)??);
-                self.answered(run(&mut connection, words)).await?;
+                self.answer(run(&mut connection, words)).await?;
                 Ok(connection)
             }
         }
@@ -423,7 +427,7 @@ mod tests {
     #[test]
     fn the_files_of_a_database_are_all_that_sqlite_puts_beside_it() {
         let address = Address::Sqlite { file: PathBuf::from("a/charter.db"), pages_max: None };
-        let database = Database { address, dialect: Dialect::Sqlite, answer: Duration::ZERO };
+        let database = Database { address, dialect: Dialect::Sqlite, answer_in: Duration::ZERO };
         let names = ["charter.db", "charter.db-journal", "charter.db-wal", "charter.db-shm"];
         assert_eq!(database.files(), names.map(|name| Path::new("a").join(name)));
     }

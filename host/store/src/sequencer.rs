@@ -52,7 +52,7 @@ pub(crate) fn start(
                 None => database.writer().await.map(|new| connection.insert(new)),
             };
             let numbered = match connected {
-                Ok(own) => database.answered(number(own, database.dialect.begin())).await,
+                Ok(own) => database.answer(number(own, database.dialect.begin())).await,
                 Err(error) => Err(error),
             };
             match numbered {

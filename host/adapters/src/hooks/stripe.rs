@@ -111,7 +111,7 @@ struct Data<'a> {
     object: Option<&'a RawValue>,
 }
 
-/// What an event is about, or what that is of, as far as it names a hook.
+/// The object of an event, or one that it is of, as far as it names a hook.
 #[derive(Default, Deserialize)]
 struct Object<'a> {
     #[serde(borrow)]

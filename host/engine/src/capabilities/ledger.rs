@@ -102,8 +102,8 @@ impl Work {
         Err(failure("forbidden", told).into())
     }
 
-    /// What a provider has told of moves between accounts of its primitive's own: it overdraws them,
-    /// and brings nothing to others that was never there. The biller alone says what came in.
+    /// Money that a provider has told of moves between accounts of its primitive's own: it overdraws
+    /// them, and brings nothing to others that was never there. The biller alone says what came in.
     pub(super) fn keeps_what_is_told(&self, to: &Key) -> Result<(), Failure> {
         let own = to.id.starts_with(&format!("{}.", self.component.manifest.name));
         if own && to.reach == self.call.scope.narrowest() || self.bills() {

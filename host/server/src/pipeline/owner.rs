@@ -87,7 +87,7 @@ fn system() -> Principal {
     Principal::of(Actor::system("job"))
 }
 
-/// Who acts on what is an owner's, asked by nobody: with the authority of a profile, or of a project
+/// The principal of work that is an owner's and that nobody has asked for: with the authority of a profile, or of a project
 /// by itself, and of nothing beyond it.
 pub(crate) fn of_owner(by: Principal, owner: &Owner) -> Principal {
     let user = owner.user.as_deref().and_then(UserId::parse);

@@ -124,8 +124,8 @@ impl Validated {
 }
 
 /// A body that is not there counts as an empty object. One that takes long to read or to check is
-/// read and checked off the threads that serve others. What is a primitive's goes on as it was sent:
-/// its values are kept no longer than they are checked.
+/// read and checked off the threads that serve others. A primitive's goes on as it was sent: its
+/// values are kept no longer than they are checked.
 async fn body(
     app: &App,
     admitted: &Admitted,

@@ -12,7 +12,7 @@ const LOOKS_MAX: u32 = 20;
 /// Bytes of rows that are read at once, on the thread that serves others.
 const QUICK_BYTES: usize = 256 << 10;
 
-/// What is shown of a query's rows, so many at most; and behind which row the next page begins, where
+/// The items that are shown of a query's rows, so many at most; and behind which row the next page begins, where
 /// there may be one. A page ends early where its rows are large, and where few of many are shown.
 ///
 /// # Errors

@@ -81,8 +81,8 @@ fn count_unsigned(app: &App, request: &HostRequest, hook: &str) -> Refusal {
 }
 
 /// Whether there is such a hook, ahead of the body: nothing is read for one that there is not, nor
-/// anything long of a client address that has called this one too often without its signature. What
-/// is short is read, and taken if it is signed: everybody's events come from a provider's addresses,
+/// anything long of a client address that has called this one too often without its signature. One
+/// that is short is read, and taken if it is signed: everybody's events come from a provider's addresses,
 /// and whoever else has an account there can have it call this one.
 ///
 /// # Errors

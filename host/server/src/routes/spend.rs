@@ -300,7 +300,7 @@ pub async fn sum_spend(
     let by = asked.by.0.unwrap_or_default();
     let mut sums: BTreeMap<Option<String>, (i64, i64)> = BTreeMap::new();
     let days = calendar(Period::Day, &organization.time_zone)?;
-    // What begins with the end is the next report's.
+    // A record that begins with the end is the next report's.
     let last = until.plus_ms(-1);
     let (mut from, to, mut after) =
         (format!("{} {since}", organization.id), format!("{} {last}", organization.id), None);

@@ -52,18 +52,18 @@ pub(super) async fn attempt(
         Dialect::Postgres => None,
     };
     if !begun {
-        database.answered(run(&mut *connection, dialect.begin())).await?;
+        database.answer(run(&mut *connection, dialect.begin())).await?;
     }
     let numbered = dialect == Dialect::Sqlite;
     let mut touches = Touches::default();
     jobs.iter().for_each(|job| touches.add(&job.unit, numbered));
     let now = shared.config.clock.now();
     let read = prefetch(connection, dialect, &touches, numbered, now);
-    let mut state = database.answered(read).await?;
+    let mut state = database.answer(read).await?;
     let answers: Vec<_> = jobs.iter().map(|job| decide(&mut state, job, now)).collect();
     let changes = state.changes();
     if changes.is_empty() {
-        database.answered(turn::undo(connection, dialect)).await?;
+        database.answer(turn::undo(connection, dialect)).await?;
         return Ok(Attempt::Done(Outcome { answers, written: Written::default() }));
     }
     let epochs = match dialect {
@@ -74,16 +74,16 @@ pub(super) async fn attempt(
     };
     let mark = (dialect == Dialect::Postgres).then(|| mark.row(now));
     let written = write(connection, dialect, &changes, &epochs, mark);
-    let transaction = match database.answered(written).await {
+    let transaction = match database.answer(written).await {
         Ok(transaction) => transaction,
         Err(Trouble::Race) => {
-            database.answered(turn::undo(connection, dialect)).await?;
+            database.answer(turn::undo(connection, dialect)).await?;
             return Err(Trouble::Race);
         }
         Err(trouble) => return Err(trouble),
     };
     let written = Written::of(&changes, numbered);
-    let committed = database.answered(run(&mut *connection, "COMMIT")).await;
+    let committed = database.answer(run(&mut *connection, "COMMIT")).await;
     let outcome = Outcome { answers, written };
     match (committed, transaction) {
         (Ok(_), _) => Ok(Attempt::Done(outcome)),

@@ -98,7 +98,7 @@ impl Lane {
             return;
         };
         let Some(begin) = turn::begin(turns) else { return };
-        match self.shared.database.answered(execute(connection, begin)).await {
+        match self.shared.database.answer(execute(connection, begin)).await {
             Ok(()) => self.has_turns = true,
             // The batch finds out for itself whether the database can be reached.
             Err(error) => {
@@ -118,7 +118,7 @@ impl Lane {
         }
         let database = &self.shared.database;
         if let Some(connection) = &mut self.connection
-            && database.answered(turn::undo(connection, database.dialect)).await.is_err()
+            && database.answer(turn::undo(connection, database.dialect)).await.is_err()
         {
             self.connection = None;
         }
@@ -278,7 +278,7 @@ impl Lane {
             };
             let asked = match connected {
                 Ok(connection) => {
-                    database.answered(outcome_of(connection, transaction, &self.mark)).await
+                    database.answer(outcome_of(connection, transaction, &self.mark)).await
                 }
                 Err(error) => Err(error),
             };

@@ -182,7 +182,7 @@ async fn no_act_of_a_token_that_was_replaced_is_done() {
         Act { row: row(&bed), guards: vec![operator::guard(admitted)] }.join(&mut txn);
         txn.commit().await.is_ok()
     };
-    // What it has begun, an export of the log, ends likewise.
+    // An export of the log that it has begun ends likewise.
     let begun = Identity::Operator { token: Some(admitted) };
     let goes_on = async || begun.lets_go_on(&bed.directory, &begun.guards()).await;
     assert!(act().await && goes_on().await);

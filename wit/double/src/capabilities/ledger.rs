@@ -75,7 +75,7 @@ impl Work {
         Err(Failure::invalid("to_account", told))
     }
 
-    /// What a provider has told of moves between accounts of its primitive's own.
+    /// Money that a provider has told of moves between accounts of its primitive's own.
     pub(super) fn keeps_what_is_told(&self, world: &World, to: &Key) -> Result<(), Failure> {
         let own = to.id.starts_with(&format!("{}.", world.installed.manifest.name));
         if own && to.reach == self.call.scope.narrowest() || world.bills {
