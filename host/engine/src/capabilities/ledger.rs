@@ -102,11 +102,16 @@ impl Work {
         Err(failure("forbidden", told).into())
     }
 
+    /// Whether the primitive has named the account.
+    fn is_own(&self, account: &Key) -> bool {
+        account.id.starts_with(&format!("{}.", self.component.manifest.name))
+    }
+
     /// Money that a provider has told of moves between accounts of its primitive's own: it overdraws
     /// them, and brings nothing to others that was never there. The biller alone says what came in.
     pub(super) fn keeps_what_is_told(&self, to: &Key) -> Result<(), Failure> {
-        let own = to.id.starts_with(&format!("{}.", self.component.manifest.name));
-        if own && to.reach == self.call.scope.narrowest() || self.bills() {
+        let here = to.reach == self.call.scope.narrowest();
+        if self.is_own(to) && here || self.bills() {
             return Ok(());
         }
         let told =
@@ -135,8 +140,7 @@ impl Work {
     /// Whether what leaves `credit` goes back to where the biller brought it from: an account of
     /// its own that may go negative.
     async fn takes_back(&self, to: &Key) -> Result<bool, Failure> {
-        let own = self.bills() && to.id.starts_with(&format!("{}.", self.component.manifest.name));
-        if !own {
+        if !self.bills() || !self.is_own(to) {
             return Ok(false);
         }
         let row = self.txn.get_relaxed(to).await.map_err(|error| unread(&error))?;

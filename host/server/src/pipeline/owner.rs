@@ -64,13 +64,11 @@ impl<'a> Work<'a> {
             (None, NAME) => Principal { role: Some(Role::Viewer), ..system() },
             (None, _) => system(),
         };
+        let own = of_owner(by, self.owner);
         match self.asked {
-            // It has the pins that it was asked with.
-            Some(_) => {
-                let user = self.owner.user.as_deref().and_then(UserId::parse);
-                Principal { user, root: self.owner.root.clone(), ..by }
-            }
-            None => of_owner(by, self.owner),
+            // It has the project's pin that it was asked with.
+            Some(asked) => Principal { project: asked.project.clone(), ..own },
+            None => own,
         }
     }
 
