@@ -311,15 +311,12 @@ async fn may_act(
     Ok(guards)
 }
 
-/// Whether the kit gives the primitive. Neither what is the organization's own nor what comes after
-/// the end of a user has one.
+/// Asks the kit. Neither what is the organization's own nor what comes after the end of a user has
+/// one.
 fn ask_kit(governance: &Governance, leave: &Leave, case: &Case) -> Result<(), Denied> {
-    let live = governance.registry.current();
-    match live.primitive(&leave.primitive) {
-        Some(primitive) if case.project.is_some() && !case.gone => {
-            kits::ask(primitive, case.kit.as_deref()).map(drop)
-        }
-        _ => Ok(()),
+    match case.project.is_some() && !case.gone {
+        true => kits::admit(&governance.registry.current(), &leave.primitive, case.kit.as_deref()),
+        false => Ok(()),
     }
 }
 

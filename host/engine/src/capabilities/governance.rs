@@ -343,8 +343,8 @@ impl Host for State {
         let amount = proposal::reported_amount(asked.amount, work.call.word())?;
         let (proposal, guards) = work.proposal(asked).await?;
         if let Some((from, to)) = &proposal.pay {
-            work.is_billers(from)?;
-            work.keeps_what_is_told(to)?;
+            work.books().check_billers(from)?;
+            work.books().check_told(to)?;
         }
         let proposal = Proposal { reported: true, capturable: 0, ..proposal };
         let id = work.leave(proposal, guards).await?;

@@ -7,11 +7,10 @@
 //! one that bills opens one that can be, brings money from it, and takes back to it what its
 //! provider gave back; that one's accounts are the organization's.
 
-use charter_kernel::governance::hold::{CREDIT, Pay, accounts_space, entries, entries_of};
+use charter_kernel::governance::hold::{CREDIT, Pay, entries, entries_of};
 use charter_kernel::id::UserId;
+use charter_kernel::ledger::books::{self, Books};
 use charter_kernel::ledger::{Account, Normal as Side, Phase};
-use charter_kernel::money::AMOUNT_MAX;
-use charter_kernel::refusal::Failure as Refusal;
 use charter_kernel::unit::{Guard, Key, Reach, Write};
 
 use crate::bindings::charter::primitive::ledger::{Balance, Entry, Host, Normal};
@@ -19,48 +18,21 @@ use crate::bindings::charter::primitive::types::Failure;
 use crate::failure::{failure, invalid, not_configured, not_found, unread};
 use crate::state::{State, Work};
 
-/// Bytes of an account's name.
-const NAME_BYTES_MAX: usize = 200;
-/// The first character in the name of another user's account.
-const ANOTHERS: char = '@';
 /// Entries of one page.
 const PAGE_MAX: u32 = 200;
 
 impl Work {
-    /// The key of an account of the caller's.
-    fn account(&self, name: &str) -> Result<Key, Failure> {
-        let scope = &self.call.scope;
-        if name == CREDIT {
-            return Ok(Key::new(&Reach::organization(scope.lane()), &accounts_space(), CREDIT));
-        }
-        if name.starts_with(ANOTHERS) {
-            return Err(
-                invalid("account", "another user's account is neither opened nor read").into()
-            );
-        }
-        let reach =
-            if self.bills() { Reach::organization(scope.lane()) } else { scope.narrowest() };
-        self.own_account(&reach, name)
-    }
-
-    fn own_account(&self, reach: &Reach, name: &str) -> Result<Key, Failure> {
-        if name.is_empty() || name.len() > NAME_BYTES_MAX {
-            return Err(invalid(
-                "account",
-                format!("an account's name has 1 to {NAME_BYTES_MAX} bytes"),
-            )
-            .into());
-        }
-        Ok(Key::new(reach, &accounts_space(), format!("{}.{name}", self.component.manifest.name)))
+    /// The primitive's books, as this call sees them.
+    pub(super) fn books(&self) -> Books<'_> {
+        let primitive = &self.component.manifest.name;
+        Books { primitive, bills: self.bills(), scope: &self.call.scope }
     }
 
     /// The key of a party of a payment, and the guards that must go on to hold if it is another
     /// user.
     async fn party(&mut self, name: &str) -> Result<(Key, Vec<Guard>), Failure> {
-        let Some((user, account)) =
-            name.strip_prefix(ANOTHERS).and_then(|rest| rest.split_once('/'))
-        else {
-            return Ok((self.account(name)?, Vec::new()));
+        let Some((user, account)) = books::another(name) else {
+            return Ok((self.books().account(name)?, Vec::new()));
         };
         let host = self
             .shared
@@ -68,7 +40,7 @@ impl Work {
             .ok_or_else(|| not_configured("other users' accounts", "the server's pipeline"))?;
         let user = UserId::parse(user).ok_or_else(|| not_found("user"))?;
         let guards = host.standing_of(&self.call.scope, &user).await?;
-        Ok((self.own_account(&Reach::user(user.as_str()), account)?, guards))
+        Ok((self.books().own(&Reach::user(user.as_str()), account)?, guards))
     }
 
     /// The accounts that a proposal pays between. Another user's receiving account is opened.
@@ -77,14 +49,7 @@ impl Work {
         from: &str,
         to: &str,
     ) -> Result<(Key, Key, Vec<Guard>), Failure> {
-        if from.starts_with(ANOTHERS) && self.call.scope.principal().is_pinned_to_user() {
-            let told = "a credential that is pinned to one user takes nothing from another";
-            return Err(Refusal {
-                reason: Some("pinned_to_user".into()),
-                ..failure("forbidden", told)
-            }
-            .into());
-        }
+        self.books().check_payer(from)?;
         let (debited, mut guards) = self.party(from).await?;
         let (credited, more) = self.party(to).await?;
         guards.extend(more);
@@ -92,58 +57,18 @@ impl Work {
         Ok((debited, credited, guards))
     }
 
-    /// The organization's `credit` is everybody's to be paid from and to look at what it has; to
-    /// stop it, to read what others moved on it, and to report what has left it, is the biller's.
-    pub(super) fn is_billers(&self, account: &Key) -> Result<(), Failure> {
-        if account.id != CREDIT || self.bills() {
-            return Ok(());
-        }
-        let told = "only the primitive that bills freezes `credit`, reads its entries, or reports what has left it";
-        Err(failure("forbidden", told).into())
-    }
-
-    /// Whether the primitive has named the account.
-    fn is_own(&self, account: &Key) -> bool {
-        account.id.starts_with(&format!("{}.", self.component.manifest.name))
-    }
-
-    /// Money that a provider has told of moves between accounts of its primitive's own: it overdraws
-    /// them, and brings nothing to others that was never there. The biller alone says what came in.
-    pub(super) fn keeps_what_is_told(&self, to: &Key) -> Result<(), Failure> {
-        let here = to.reach == self.call.scope.narrowest();
-        if self.is_own(to) && here || self.bills() {
-            return Ok(());
-        }
-        let told =
-            "what is reported is paid to an account of the primitive's own, where it is told";
-        Err(failure("forbidden", told).into())
-    }
-
     /// Nothing that could be overdrawn pays into `credit`, unless by the biller: what was open
     /// before it was named, or after, counts.
     async fn require_cover(&self, from: &Key, to: &Key) -> Result<(), Failure> {
-        if to.id != CREDIT || self.bills() {
-            return Ok(());
+        if self.books().is_covered(to) {
+            Books::check_cover(self.may_go_negative(from).await?)?;
         }
-        let row = self.txn.get_relaxed(from).await.map_err(|error| unread(&error))?;
-        let account = row.map(|row| account(&row.body)).transpose()?;
-        match account.filter(|account| account.may_go_negative) {
-            Some(_) => Err(invalid(
-                "to_account",
-                "`credit` takes nothing from an account that may go negative",
-            )
-            .into()),
-            None => Ok(()),
-        }
+        Ok(())
     }
 
-    /// Whether what leaves `credit` goes back to where the biller brought it from: an account of
-    /// its own that may go negative.
-    async fn takes_back(&self, to: &Key) -> Result<bool, Failure> {
-        if !self.bills() || !self.is_own(to) {
-            return Ok(false);
-        }
-        let row = self.txn.get_relaxed(to).await.map_err(|error| unread(&error))?;
+    /// Whether there is such an account, and it may go negative.
+    async fn may_go_negative(&self, key: &Key) -> Result<bool, Failure> {
+        let row = self.txn.get_relaxed(key).await.map_err(|error| unread(&error))?;
         let account = row.map(|row| account(&row.body)).transpose()?;
         Ok(account.is_some_and(|account| account.may_go_negative))
     }
@@ -175,11 +100,6 @@ impl Work {
         }
         Ok(account)
     }
-
-    /// The name by which the caller knows an account.
-    fn name_of(&self, id: &str) -> String {
-        id.strip_prefix(&format!("{}.", self.component.manifest.name)).unwrap_or(id).to_owned()
-    }
 }
 
 fn account(body: &str) -> Result<Account, charter_kernel::refusal::Failure> {
@@ -195,14 +115,11 @@ impl Host for State {
     ) -> Result<(), Failure> {
         self.hold(name.len())?;
         let work = self.mutation()?;
-        let key = work.account(&name)?;
+        let key = work.books().account(&name)?;
         if key.id == CREDIT {
             return Ok(());
         }
-        if may_go_negative && !work.bills() {
-            let told = "only the primitive that bills opens an account that may go negative";
-            return Err(failure("forbidden", told).into());
-        }
+        books::check_overdraft(work.bills(), may_go_negative)?;
         let side = if matches!(normal, Normal::Debit) { Side::Debit } else { Side::Credit };
         work.txn.write(Account::new(side, may_go_negative).open(&key));
         Ok(())
@@ -211,8 +128,8 @@ impl Host for State {
     async fn freeze(&mut self, name: String, frozen: bool) -> Result<(), Failure> {
         self.hold(name.len())?;
         let work = self.mutation_of_money()?;
-        let key = work.account(&name)?;
-        work.is_billers(&key)?;
+        let key = work.books().account(&name)?;
+        work.books().check_billers(&key)?;
         if work.txn.get(&key).await.map_err(|error| unread(&error))?.is_none() {
             return Err(not_found("the account").into());
         }
@@ -222,7 +139,7 @@ impl Host for State {
 
     async fn balance_of(&mut self, name: String) -> Result<Balance, Failure> {
         let work = self.work()?;
-        let key = work.account(&name)?;
+        let key = work.books().account(&name)?;
         let balance = work.read(&key).await?.balance();
         Ok(Balance {
             posted: balance.posted,
@@ -244,23 +161,12 @@ impl Host for State {
         let accounts = from_account.len() + to_account.len();
         self.hold(accounts + 2 * (memo.len() + reference.len()))?;
         let work = self.mutation_of_money()?;
-        let from = work.account(&from_account)?;
+        let from = work.books().account(&from_account)?;
         let (to, guards) = work.party(&to_account).await?;
-        if from.id == CREDIT && !work.takes_back(&to).await? {
-            return Err(invalid(
-                "from_account",
-                "money leaves `credit` by leave only: name it as `pay` of a proposal",
-            )
-            .into());
-        }
+        let is_taken_back = work.books().may_take_back(&to) && work.may_go_negative(&to).await?;
+        Books::check_leaves(&from, is_taken_back)?;
         work.require_cover(&from, &to).await?;
-        if !(0..=AMOUNT_MAX).contains(&amount) {
-            return Err(invalid(
-                "amount",
-                format!("an amount is 0 to {AMOUNT_MAX} micro-US-dollars"),
-            )
-            .into());
-        }
+        books::check_amount(amount)?;
         let id = work.fresh_id()?;
         if to.id == CREDIT || to.reach != from.reach {
             work.txn.write(Account::credit().open(&to));
@@ -288,8 +194,8 @@ impl Host for State {
     ) -> Result<(Vec<Entry>, Option<String>), Failure> {
         self.make_room()?;
         let work = self.work()?;
-        let key = work.account(&name)?;
-        work.is_billers(&key)?;
+        let key = work.books().account(&name)?;
+        work.books().check_billers(&key)?;
         let after: u64 = match after {
             Some(text) => text
                 .parse()
@@ -317,7 +223,7 @@ impl Host for State {
                 id: text("transfer"),
                 at: entry.at.0,
                 amount: if grows { amount } else { -amount },
-                counter_account: work.name_of(&text("counter_account")),
+                counter_account: work.books().name_of(&text("counter_account")).to_owned(),
                 memo: text("memo"),
                 reference: text("reference"),
             }

@@ -27,6 +27,7 @@ mod limits_of_actions;
 mod manifests;
 mod merkle_vectors;
 mod policies;
+mod primitives_books;
 mod records;
 mod refusals;
 mod routes;

@@ -36,16 +36,15 @@ pub async fn gate(app: &App, caller: Arc<Caller>, primitive: &Primitive) -> Resu
     Ok(Gated { caller, served })
 }
 
-/// Admits a call of what another primitive has: one that the kit has switched off hears still what
-/// its provider and the host tell it, and acts through no other by that.
+/// Admits a call of what another primitive has.
 ///
 /// # Errors
-/// 403 where the kit says no.
+/// 403 where the kit of the project or user does not give the one that calls.
 pub fn admit_caller(app: &App, caller: &Caller, primitive: &str) -> Result<(), Refusal> {
-    let live = app.registry.current();
-    let party = caller.place().filter(|place| place.scope().project().is_some());
-    match live.primitive(primitive).zip(party) {
-        Some((calling, place)) => Ok(kits::ask(calling, place.kit().map(AsRef::as_ref)).map(drop)?),
+    match caller.place().filter(|place| place.scope().project().is_some()) {
+        Some(place) => {
+            Ok(kits::admit(&app.registry.current(), primitive, place.kit().map(AsRef::as_ref))?)
+        }
         None => Ok(()),
     }
 }

@@ -188,7 +188,7 @@ impl Work {
     ) -> Result<String, Failure> {
         let terms = self.terms(world, asked, reported)?;
         if let Some(pay) = terms.pay.as_ref().filter(|_| reported) {
-            self.of_biller(world, &pay.from)?;
+            self.books(world).check_billers(&pay.from)?;
         }
         if self.story.is_dispatched {
             let told = "leave is asked for before anything leaves the host";
@@ -260,7 +260,7 @@ impl Work {
         let amount = proposal::reported_amount(asked.amount, self.call.word)?;
         if let Some((from, to)) = &asked.pay {
             let (_, to) = self.payment(world, from, to)?;
-            self.keeps_what_is_told(world, &to)?;
+            self.books(world).check_told(&to)?;
         }
         let id = self.authorize(world, asked, true)?;
         let capture = self.permit(&id)?.hold.capture_told(amount);

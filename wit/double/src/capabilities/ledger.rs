@@ -3,9 +3,9 @@
 //! Money leaves `credit` and others' accounts by leave only; only the primitive that bills opens an
 //! account that may go negative.
 
-use charter_kernel::governance::hold::{CREDIT, Pay, accounts_space, entries, entries_of};
+use charter_kernel::governance::hold::{CREDIT, Pay, entries, entries_of};
+use charter_kernel::ledger::books::{self, Books};
 use charter_kernel::ledger::{Account, Normal as Side, Phase};
-use charter_kernel::money::AMOUNT_MAX;
 use charter_kernel::refusal::Failure;
 use charter_kernel::unit::{Key, Reach, Write};
 use charter_sdk::bindings::charter::primitive::ledger::{Balance, Entry, Normal};
@@ -15,35 +15,24 @@ use serde_json::Value;
 use crate::call::Work;
 use crate::world::{Double, World};
 
-/// Bytes of an account's name.
-const NAME_BYTES_MAX: usize = 200;
-/// The first character in the name of another user's account.
-const ANOTHERS: char = '@';
 /// Entries of one page.
 const PAGE_MAX: u32 = 200;
 
 impl Work {
-    /// The key of an account of the caller's.
-    fn account(&self, world: &World, name: &str) -> Result<Key, Failure> {
-        let organization = Reach::organization(self.call.scope.lane());
-        if name == CREDIT {
-            return Ok(Key::new(&organization, &accounts_space(), CREDIT));
-        }
-        if name.starts_with(ANOTHERS) {
-            let told = "another user's account is neither opened nor read";
-            return Err(Failure::invalid("account", told));
-        }
-        let reach = if world.bills { organization } else { self.call.scope.narrowest() };
-        own_account(world, &reach, name)
+    /// The primitive's books, as this call sees them.
+    pub(super) fn books<'a>(&'a self, world: &'a World) -> Books<'a> {
+        Books { primitive: world.name(), bills: world.bills, scope: &self.call.scope }
     }
 
     /// The key of a party of a payment.
     fn party(&self, world: &World, name: &str) -> Result<Key, Failure> {
-        let another = name.strip_prefix(ANOTHERS).and_then(|rest| rest.split_once('/'));
-        let Some((user, account)) = another else { return self.account(world, name) };
-        match world.users.contains(user) {
-            true => own_account(world, &Reach::user(user), account),
-            false => Err(Failure::not_found("user")),
+        let books = self.books(world);
+        match books::another(name) {
+            None => books.account(name),
+            Some((user, account)) if world.users.contains(user) => {
+                books.own(&Reach::user(user), account)
+            }
+            Some(_) => Err(Failure::not_found("user")),
         }
     }
 
@@ -54,13 +43,7 @@ impl Work {
         from: &str,
         to: &str,
     ) -> Result<(Key, Key), Failure> {
-        if from.starts_with(ANOTHERS) && self.call.scope.principal().is_pinned_to_user() {
-            let told = "a credential that is pinned to one user takes nothing from another";
-            return Err(Failure {
-                reason: Some("pinned_to_user".into()),
-                ..Failure::new("forbidden", told)
-            });
-        }
+        self.books(world).check_payer(from)?;
         let (debited, credited) = (self.party(world, from)?, self.party(world, to)?);
         self.require_cover(world, &debited, &credited)?;
         Ok((debited, credited))
@@ -68,35 +51,15 @@ impl Work {
 
     /// Nothing that could be overdrawn pays into `credit`, unless by the biller.
     fn require_cover(&self, world: &World, from: &Key, to: &Key) -> Result<(), Failure> {
-        if to.id != CREDIT || world.bills || !self.may_go_negative(world, from) {
-            return Ok(());
+        match self.books(world).is_covered(to) {
+            true => Books::check_cover(self.may_go_negative(world, from)),
+            false => Ok(()),
         }
-        let told = "`credit` takes nothing from an account that may go negative";
-        Err(Failure::invalid("to_account", told))
-    }
-
-    /// Money that a provider has told of moves between accounts of its primitive's own.
-    pub(super) fn keeps_what_is_told(&self, world: &World, to: &Key) -> Result<(), Failure> {
-        let own = to.id.starts_with(&format!("{}.", world.installed.manifest.name));
-        if own && to.reach == self.call.scope.narrowest() || world.bills {
-            return Ok(());
-        }
-        let told =
-            "what is reported is paid to an account of the primitive's own, where it is told";
-        Err(Failure::new("forbidden", told))
     }
 
     fn may_go_negative(&self, world: &World, key: &Key) -> bool {
         let row = self.txn.get_relaxed(&world.rows, key);
         row.and_then(|row| read(&row.body).ok()).is_some_and(|account| account.may_go_negative)
-    }
-
-    pub(super) fn of_biller(&self, world: &World, account: &Key) -> Result<(), Failure> {
-        if account.id != CREDIT || world.bills {
-            return Ok(());
-        }
-        let told = "only the primitive that bills freezes `credit`, reads its entries, or reports what has left it";
-        Err(Failure::new("forbidden", told))
     }
 
     fn known_account(&self, world: &World, key: &Key) -> Result<Account, Failure> {
@@ -108,14 +71,6 @@ impl Work {
     }
 }
 
-fn own_account(world: &World, reach: &Reach, name: &str) -> Result<Key, Failure> {
-    if name.is_empty() || name.len() > NAME_BYTES_MAX {
-        let told = format!("an account's name has 1 to {NAME_BYTES_MAX} bytes");
-        return Err(Failure::invalid("account", told));
-    }
-    Ok(Key::new(reach, &accounts_space(), format!("{}.{name}", world.name())))
-}
-
 fn read(body: &str) -> Result<Account, Failure> {
     serde_json::from_str(body)
         .map_err(|_| Failure::new("internal_error", "the account cannot be read"))
@@ -124,14 +79,11 @@ fn read(body: &str) -> Result<Account, Failure> {
 impl Ledger for Double {
     fn open(&self, account: &str, normal: Normal, may_go_negative: bool) -> Answer<()> {
         self.changing("ledger", |world, work| {
-            let key = work.account(world, account)?;
+            let key = work.books(world).account(account)?;
             if key.id == CREDIT {
                 return Ok(());
             }
-            if may_go_negative && !world.bills {
-                let told = "only the primitive that bills opens an account that may go negative";
-                return Err(Failure::new("forbidden", told));
-            }
+            books::check_overdraft(world.bills, may_go_negative)?;
             let side = if normal == Normal::Debit { Side::Debit } else { Side::Credit };
             work.txn.write(Account::new(side, may_go_negative).open(&key));
             Ok(())
@@ -140,8 +92,8 @@ impl Ledger for Double {
 
     fn freeze(&self, account: &str, frozen: bool) -> Answer<()> {
         self.changing("ledger", |world, work| {
-            let key = work.account(world, account)?;
-            work.of_biller(world, &key)?;
+            let key = work.books(world).account(account)?;
+            work.books(world).check_billers(&key)?;
             if work.txn.get(&world.rows, &key).is_none() {
                 return Err(Failure::not_found("the account"));
             }
@@ -152,7 +104,7 @@ impl Ledger for Double {
 
     fn balance_of(&self, account: &str) -> Answer<Balance> {
         self.reading("ledger", |world, work| {
-            let key = work.account(world, account)?;
+            let key = work.books(world).account(account)?;
             let balance = work.known_account(world, &key)?.balance();
             Ok(Balance {
                 posted: balance.posted,
@@ -172,19 +124,12 @@ impl Ledger for Double {
         reference: &str,
     ) -> Answer<String> {
         self.changing("ledger", |world, work| {
-            let (from, to) = (work.account(world, from)?, work.party(world, to)?);
-            let is_taken_back = world.bills
-                && to.id.starts_with(&format!("{}.", world.name()))
-                && work.may_go_negative(world, &to);
-            if from.id == CREDIT && !is_taken_back {
-                let told = "money leaves `credit` by leave only: name it as `pay` of a proposal";
-                return Err(Failure::invalid("from_account", told));
-            }
+            let (from, to) = (work.books(world).account(from)?, work.party(world, to)?);
+            let is_taken_back =
+                work.books(world).may_take_back(&to) && work.may_go_negative(world, &to);
+            Books::check_leaves(&from, is_taken_back)?;
             work.require_cover(world, &from, &to)?;
-            if !(0..=AMOUNT_MAX).contains(&amount) {
-                let told = format!("an amount is 0 to {AMOUNT_MAX} micro-US-dollars");
-                return Err(Failure::invalid("amount", told));
-            }
+            books::check_amount(amount)?;
             let id = world.fresh_id();
             if to.id == CREDIT || to.reach != from.reach {
                 work.txn.write(Account::credit().open(&to));
@@ -207,8 +152,8 @@ impl Ledger for Double {
         limit: u32,
     ) -> Answer<(Vec<Entry>, Option<String>)> {
         self.reading("ledger", |world, work| {
-            let key = work.account(world, account)?;
-            work.of_biller(world, &key)?;
+            let key = work.books(world).account(account)?;
+            work.books(world).check_billers(&key)?;
             let after: u64 = after.map_or(Ok(0), str::parse).map_err(|_| {
                 Failure::invalid("after", "this position does not belong to this account")
             })?;
@@ -218,7 +163,7 @@ impl Ledger for Double {
             let found: Vec<_> = world.rows.entries(&log, after).take(limit + 1).collect();
             let page = &found[..found.len().min(limit)];
             let next = page.last().filter(|_| found.len() > limit);
-            let own = format!("{}.", world.name());
+            let books = work.books(world);
             let entry = |entry: &&charter_kernel::apply::NewEntry| {
                 let told: Value = serde_json::from_str(&entry.payload).unwrap_or_default();
                 let text = |member: &str| told[member].as_str().unwrap_or_default().to_owned();
@@ -229,7 +174,7 @@ impl Ledger for Double {
                     id: text("transfer"),
                     at: entry.at.0,
                     amount: if grows { amount } else { -amount },
-                    counter_account: counter.strip_prefix(&own).unwrap_or(&counter).to_owned(),
+                    counter_account: books.name_of(&counter).to_owned(),
                     memo: text("memo"),
                     reference: text("reference"),
                 }

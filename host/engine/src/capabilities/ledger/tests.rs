@@ -3,6 +3,7 @@
 
 use std::sync::atomic::Ordering::SeqCst;
 
+use charter_kernel::money::AMOUNT_MAX;
 use charter_kernel::role::Role;
 use charter_kernel::scope::{Actor, ActorKind, Principal, Scope};
 use proptest::prelude::*;
