@@ -23,6 +23,9 @@ const AUTHORIZATION_REQUEST: &str = "issuing_authorization.request";
 const VERSION: HeaderName = HeaderName::from_static("stripe-version");
 /// Parts of a signature's header that are looked at.
 const PARTS_MAX: usize = 20;
+/// Hooks that an event may name: its object's, and that of what it is of. Each is looked up before
+/// anybody knows who sent it.
+const HOOKS_MAX: usize = 2;
 /// Bytes of an event's id.
 const ID_BYTES_MAX: usize = 200;
 
@@ -161,7 +164,7 @@ pub fn event(body: &[u8]) -> Option<Event> {
     ];
     let mut hooks: Vec<String> = Vec::new();
     for hook in places.into_iter().flatten() {
-        if !hooks.contains(&hook) {
+        if hooks.len() < HOOKS_MAX && !hooks.contains(&hook) {
             hooks.push(hook);
         }
     }
@@ -255,6 +258,8 @@ mod tests {
         let odd = serde_json::json!({ "metadata": "of no members", "card": { "metadata": [] }, "client_reference_id": 7, "parent": "of no members", "subscription_details": { "metadata": { "charter_hook": "d" } } });
         let found = hooks(odd).unwrap();
         assert_eq!((found.hooks, found.reference), (vec!["d".to_owned()], None));
+        let many = serde_json::json!({ "metadata": { "charter_hook": "e" }, "card": { "metadata": { "charter_hook": "f" } }, "client_reference_id": "g" });
+        assert_eq!(hooks(many).unwrap().hooks, ["e", "f"], "a stranger has no more looked up");
         let of_a_card = serde_json::json!({ "card": "ic_1", "client_reference_id": null });
         let found = hooks(of_a_card).unwrap();
         assert_eq!((found.hooks, found.reference.as_deref()), (Vec::new(), Some("ic_1")));
