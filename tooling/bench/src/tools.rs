@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
@@ -109,7 +110,9 @@ pub struct Scratch(pub PathBuf);
 impl Scratch {
     /// A fresh folder on the same disk as the build.
     pub fn new(tools: &Tools, name: &str) -> Result<Self> {
-        let path = tools.own.join(format!("{name}-{}", std::process::id()));
+        static MADE: AtomicUsize = AtomicUsize::new(0);
+        let (process, count) = (std::process::id(), MADE.fetch_add(1, Relaxed));
+        let path = tools.own.join(format!("{name}-{process}-{count}"));
         drop(std::fs::remove_dir_all(&path));
         std::fs::create_dir_all(&path)?;
         Ok(Self(path))

@@ -41,8 +41,8 @@ pub fn run(workspace: &Workspace, options: &Options) -> Result<()> {
 }
 
 fn release(workspace: &Workspace) -> Result<()> {
-    let components = primitives(workspace)?;
-    let charter = host(workspace, true)?;
+    let (components, charter) =
+        process::side_by_side(|| primitives(workspace), || host(workspace, true))?;
     eprintln!("\nbuilt {}", charter.display());
     for (name, _) in workspace.members_in("plugins") {
         eprintln!("built {}", components.join(format!("{name}.wasm")).display());

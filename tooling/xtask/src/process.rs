@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 
 /// Cargo of the toolchain that runs us, in the workspace's root and as a terminal would start it:
 /// what the cargo that runs us says of our own package makes build scripts of others (ring's) think
@@ -73,6 +73,20 @@ pub fn output(mut command: Command) -> Result<Vec<u8>> {
         bail!("`{}` failed: {}", display(&command), output.status);
     }
     Ok(output.stdout)
+}
+
+/// Builds two things at once: near its end each of them is one crate after the other, and leaves
+/// cores to the other. Cargo's locks keep apart what may not be built together.
+pub fn side_by_side<A: Send, B>(
+    one: impl FnOnce() -> Result<A> + Send,
+    other: impl FnOnce() -> Result<B>,
+) -> Result<(A, B)> {
+    std::thread::scope(|scope| {
+        let one = scope.spawn(one);
+        let other = other();
+        let one = one.join().map_err(|_| anyhow!("a build broke off"))?;
+        Ok((one?, other?))
+    })
 }
 
 /// The path at which `PATH` finds a program.

@@ -28,8 +28,10 @@ pub struct Options {
 
 /// Builds everything, starts Charter and waits for it.
 pub fn run(workspace: &Workspace, options: &Options) -> Result<()> {
-    let folder = components::primitives(workspace)?;
-    let charter = components::host(workspace, !options.debug)?;
+    let (folder, charter) = process::side_by_side(
+        || components::primitives(workspace),
+        || components::host(workspace, !options.debug),
+    )?;
     let data = if options.data.starts_with("target") {
         workspace.target.join(options.data.strip_prefix("target").unwrap_or(&options.data))
     } else {

@@ -29,7 +29,7 @@ pub const CASES: &str = "CHARTER_TEST_CASES";
 /// Says how many tests run at once.
 const THREADS: &str = "RUST_TEST_THREADS";
 /// Tests that run at once for each core: most of them wait for a server most of the time.
-const TESTS_PER_CORE: usize = 3;
+const TESTS_PER_CORE: usize = 4;
 
 /// The end-to-end test that runs the cases.
 const CASES_TEST: &str = "every_case_of_every_primitive_passes";
@@ -84,7 +84,7 @@ pub fn nightly(workspace: &Workspace) -> Result<()> {
     prerequisites::of_tests()?;
     lint::docs(workspace)?;
     let mut command = process::cargo(&workspace.root);
-    command.args(["test", "--no-fail-fast", "--workspace", "--test", "nightly"]);
+    command.args(["test", "--no-fail-fast", "--workspace", "--test", lint::NIGHTLY]);
     command.envs(artefacts(workspace)?);
     process::run(command)
 }
@@ -174,20 +174,35 @@ fn all(workspace: &Workspace) -> Result<Command> {
     Ok(command)
 }
 
-/// Builds what the end-to-end tests run; answers the variables that tell them where it is, and how
-/// many run at once.
+/// Builds the tests and what the end-to-end ones run; answers the variables that tell them where it
+/// is, and how many run at once.
 fn artefacts(workspace: &Workspace) -> Result<Vec<(&'static str, OsString)>> {
-    let mut variables = vec![
-        (COMPONENTS, components::primitives(workspace)?.into()),
-        (FIXTURES, components::fixtures(workspace)?.into()),
-        (BENCHMARKS, components::benchmarks(workspace)?.into()),
-        (BINARY, components::host(workspace, false)?.into()),
-    ];
+    let guests = || {
+        Ok(vec![
+            (COMPONENTS, components::primitives(workspace)?.into()),
+            (FIXTURES, components::fixtures(workspace)?.into()),
+            (BENCHMARKS, components::benchmarks(workspace)?.into()),
+        ])
+    };
+    let (mut variables, charter) = process::side_by_side(guests, || build(workspace))?;
+    variables.push((BINARY, charter.into()));
     if std::env::var_os(THREADS).is_none() {
         let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
         variables.push((THREADS, (cores * TESTS_PER_CORE).to_string().into()));
     }
     Ok(variables)
+}
+
+/// Builds all tests, and with them the host; answers where it is.
+fn build(workspace: &Workspace) -> Result<PathBuf> {
+    eprintln!("The tests, the host and what both stand on: minutes, the first time.");
+    let mut build = process::cargo(&workspace.root);
+    build.args(["test", "--quiet", "--workspace", "--no-run", "--lib", "--bins", "--tests"]);
+    if lint::reads_what_is_built() {
+        build.args(["--test", lint::NIGHTLY, "--locked"]);
+    }
+    process::run(build)?;
+    Ok(workspace.target.join("debug/charter"))
 }
 
 /// How many tests a line says that it runs.
