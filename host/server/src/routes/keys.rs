@@ -330,7 +330,8 @@ fn wider(param: &str, message: String) -> Refusal {
 async fn has_room(txn: &mut Txn, place: &Place) -> Result<(), Refusal> {
     let Some(user) = place.scope().principal().user.as_ref() else { return Ok(()) };
     let reach = Reach::organization(place.organization().id.as_str());
-    let of_user = Query::all(&reach, &ApiKey::space()).equal("user_id", user.as_str()).relax();
+    // Counted once more where another is made meanwhile.
+    let of_user = Query::all(&reach, &ApiKey::space()).equal("user_id", user.as_str());
     if txn.count(&of_user).await.map_err(stored::reading)? < PINNED_MAX {
         return Ok(());
     }

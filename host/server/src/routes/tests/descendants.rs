@@ -69,7 +69,9 @@ async fn a_key_of_a_user_makes_so_many_and_the_organization_more() {
     let pinned = bed.put_keys(99, &pinned, "pinned").await.remove(0);
     let identity = Identity::Key(Arc::new(record(&pinned)));
     let asks = HostRequest { body: json!({"name": "one more"}), ..bed.request(identity).await };
+    let beside = begun(bed.app(), &asks, crate::handler!(keys::create_key)).await;
     let last = bed.makes_key(&asks).await.unwrap();
+    assert!(beside.commit().await.is_err(), "it had found room for one");
     let refused = bed.makes_key(&asks).await.unwrap_err();
     assert_eq!(
         (refused.code, refused.reason.as_deref()),
