@@ -96,6 +96,11 @@ impl State {
         }
         self.rows.insert(key, stored);
     }
+    /// Leaves these rows as if nobody had asked for them.
+    pub fn leave(&mut self, is_left: impl Fn(&Key) -> bool) {
+        self.rows.retain(|key, _| !is_left(key));
+        self.due.values_mut().for_each(|due| due.retain(|(_, key)| !is_left(key)));
+    }
     /// The rows that the database has.
     pub fn rows(&self) -> impl Iterator<Item = &Key> {
         self.rows.iter().filter(|(_, stored)| stored.is_some()).map(|(key, _)| key)

@@ -12,6 +12,7 @@ use super::queue::{Answer, Job};
 use super::trouble::Trouble;
 use super::turn;
 use super::write::write;
+use crate::connection::Database;
 use crate::dialect::Dialect;
 use crate::error::CommitError;
 use crate::sql::{Connection, query, run};
@@ -59,7 +60,10 @@ pub(super) async fn attempt(
     jobs.iter().for_each(|job| touches.add(&job.unit, numbered));
     let now = shared.config.clock.now();
     let read = prefetch(connection, dialect, &touches, numbered, now);
-    let mut state = database.answer(read).await?;
+    let mut state = match database.answer(read).await.map_err(Trouble::from) {
+        Ok(state) => state,
+        Err(trouble) => return Err(again(database, connection, trouble).await),
+    };
     let answers: Vec<_> = jobs.iter().map(|job| decide(&mut state, job, now)).collect();
     let changes = state.changes();
     if changes.is_empty() {
@@ -76,11 +80,7 @@ pub(super) async fn attempt(
     let written = write(connection, dialect, &changes, &epochs, mark);
     let transaction = match database.answer(written).await {
         Ok(transaction) => transaction,
-        Err(Trouble::Race) => {
-            database.answer(turn::undo(connection, dialect)).await?;
-            return Err(Trouble::Race);
-        }
-        Err(trouble) => return Err(trouble),
+        Err(trouble) => return Err(again(database, connection, trouble).await),
     };
     let written = Written::of(&changes, numbered);
     let committed = database.answer(run(&mut *connection, "COMMIT")).await;
@@ -95,6 +95,17 @@ pub(super) async fn attempt(
             Ok(Attempt::InDoubt(outcome, transaction))
         }
         (Err(error), None) => Err(Trouble::of_sqlite_commit(error)),
+    }
+}
+
+/// The trouble, behind which a race leaves the connection as it was before.
+async fn again(database: &Database, connection: &mut Connection, trouble: Trouble) -> Trouble {
+    match trouble {
+        Trouble::Race => match database.answer(turn::undo(connection, database.dialect)).await {
+            Ok(()) => Trouble::Race,
+            Err(error) => error.into(),
+        },
+        trouble => trouble,
     }
 }
 

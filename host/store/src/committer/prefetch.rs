@@ -14,7 +14,7 @@ use charter_kernel::unit::{Claim, Key, LogKey, Reach, Space};
 use super::each::{self, Cell, Cells, Each, cells};
 use crate::dialect::Dialect;
 use crate::document::{columns, parse_holder, read_row};
-use crate::sql::{Connection, Row};
+use crate::sql::{Connection, Row, run};
 
 /// Selects of the parts; every one has the same columns: what it is, nine texts, six numbers.
 const ALONE: &str = concat!(
@@ -55,6 +55,8 @@ const LOGS: &str = concat!(
     " FROM {each} k CROSS JOIN logs d WHERE d.reach = {t0} AND d.log = {t1} ORDER BY d.reach, d.log {alone}"
 );
 
+/// How often it is asked which rows are due across reaches, until all that is found has its space.
+const ASKED_MAX: u32 = 3;
 /// Bytes of a group's due rows that one batch reads, whoever takes them: what does not fit is
 /// handed out by the next.
 const DUE_BYTES_MAX: usize = 2 * TAKEN_BYTES_MAX;
@@ -104,20 +106,51 @@ pub(super) async fn prefetch(
     numbered: bool,
     now: Instant,
 ) -> sqlx::Result<State> {
-    let mut state = State::new(numbered);
-    read(connection, dialect, touches, now, &mut state).await?;
-    // A hand-out across reaches learns only now whose spaces it writes.
-    if touches.groups.keys().any(|wanted| wanted.reach.is_none()) {
-        let found: BTreeSet<_> =
-            state.rows().map(|key| (key.reach.clone(), key.space.clone())).collect();
-        let unknown = found
-            .into_iter()
-            .filter(|(reach, space)| !is_book(space) && !state.knows_space(reach, space));
-        let spaces = unknown.collect();
-        let more = Touches { spaces, ..Touches::default() };
-        read(connection, dialect, &more, now, &mut state).await?;
+    if touches.groups.keys().all(|wanted| wanted.reach.is_some()) {
+        let mut state = State::new(numbered);
+        read(connection, dialect, touches, now, &mut state).await?;
+        return Ok(state);
     }
-    Ok(state)
+    // A hand-out across reaches learns whose spaces it writes by what it finds. Committers lock spaces
+    // in their order, or they would wait for each other in a circle: where it holds some already, it
+    // lets go of all, and asks for those that it has learned of with the others.
+    let mut touches = touches.clone();
+    for asked in 1.. {
+        let mut state = State::new(numbered);
+        let holds_some = dialect == Dialect::Postgres && !touches.spaces.is_empty();
+        if holds_some {
+            run(connection, "SAVEPOINT found").await?;
+        }
+        read(connection, dialect, &touches, now, &mut state).await?;
+        let unknown = unknown_spaces(&state, &touches);
+        if unknown.is_empty() {
+            return Ok(state);
+        }
+        if !holds_some {
+            let more = Touches { spaces: unknown, ..Touches::default() };
+            read(connection, dialect, &more, now, &mut state).await?;
+            return Ok(state);
+        }
+        if asked == ASKED_MAX {
+            // What came due meanwhile is found by the next.
+            state.leave(|key| {
+                let space = (key.reach.clone(), key.space.clone());
+                unknown.contains(&space) && !touches.rows.contains_key(key)
+            });
+            return Ok(state);
+        }
+        run(connection, "ROLLBACK TO SAVEPOINT found").await?;
+        touches.spaces.extend(unknown);
+    }
+    unreachable!("it is asked so often and no more")
+}
+
+/// The spaces of rows that were found and not asked for, as far as nobody has asked for them. Books
+/// have none.
+fn unknown_spaces(state: &State, touches: &Touches) -> BTreeSet<(Reach, Space)> {
+    let found = state.rows().filter(|key| !touches.rows.contains_key(key) && !is_book(&key.space));
+    let unknown = found.filter(|key| !state.knows_space(&key.reach, &key.space));
+    unknown.map(|key| (key.reach.clone(), key.space.clone())).collect()
 }
 
 async fn read(

@@ -7,7 +7,7 @@ use sqlx::error::DatabaseError;
 pub(super) enum Trouble {
     /// Another committer came first: prefetch and decide again.
     Race,
-    /// The connection, or a deadlock: again, on a new connection.
+    /// The connection: again, on a new one.
     Passing(sqlx::Error),
     /// The statement itself was refused: one of the units is guilty of it.
     Guilty(sqlx::Error),
@@ -29,6 +29,7 @@ impl From<sqlx::Error> for Trouble {
         };
         match kind(database) {
             Kind::Full => Self::Full(error),
+            Kind::Race => Self::Race,
             Kind::Passing => Self::Passing(error),
             Kind::Other => Self::Guilty(error),
         }
@@ -49,6 +50,7 @@ impl Trouble {
 
 enum Kind {
     Full,
+    Race,
     Passing,
     Other,
 }
@@ -78,12 +80,12 @@ fn kind(error: &dyn DatabaseError) -> Kind {
     let code = error.code().unwrap_or_default();
     match code.as_ref() {
         "53100" => Kind::Full,
-        // Serialization, deadlock; lock not available; query cancelled; a statement whose plan went
+        // Serialization, deadlock: another was there first.
+        "40001" | "40P01" => Kind::Race,
+        // A lock not available; query cancelled; a statement whose plan went
         // away; a transaction that stood idle, or went on, for too long, as where the host was
         // stopped.
-        "40001" | "40P01" | "55P03" | "57014" | "0A000" | "26000" | "25P03" | "25P04" => {
-            Kind::Passing
-        }
+        "55P03" | "57014" | "0A000" | "26000" | "25P03" | "25P04" => Kind::Passing,
         // Connection, resources, operator intervention, the database's own trouble.
         code if ["08", "53", "57", "58", "XX"].iter().any(|class| code.starts_with(class)) => {
             Kind::Passing
@@ -114,7 +116,7 @@ mod tests {
         assert!(matches!(Trouble::from(error("2067")), Trouble::Guilty(_)));
         // PostgreSQL: full; deadlock; shut down; a value that does not fit.
         assert!(matches!(Trouble::from(error("53100")), Trouble::Full(_)));
-        assert!(matches!(Trouble::from(error("40P01")), Trouble::Passing(_)));
+        assert!(matches!(Trouble::from(error("40P01")), Trouble::Race));
         assert!(matches!(Trouble::from(error("57P01")), Trouble::Passing(_)));
         // The host was stopped amid a batch.
         assert!(matches!(Trouble::from(error("25P03")), Trouble::Passing(_)));

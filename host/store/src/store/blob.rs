@@ -23,13 +23,14 @@ impl Store {
         let parts: Vec<_> = bytes.chunks(PART_BYTES).map(<[u8]>::to_vec).collect();
         let kept = self.inner.database.apart(async move {
             let mut connection = database.writer().await?;
-            run(&mut connection, database.dialect.begin()).await?;
+            database.answer(run(&mut connection, database.dialect.begin())).await?;
             let sql =
                 database.dialect.sql("INSERT INTO blobs (digest, part, bytes) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING");
             for (n, part) in parts.into_iter().enumerate() {
-                query(sql.clone()).bind(digest.as_str()).bind(n as i64).bind(part).execute(&mut connection).await?;
+                let put = query(sql.clone()).bind(digest.as_str()).bind(n as i64).bind(part);
+                database.answer(put.execute(&mut connection)).await?;
             }
-            run(&mut connection, "COMMIT").await
+            database.answer(run(&mut connection, "COMMIT")).await
         });
         kept.await.map_err(|error: sqlx::Error| write_failure(&error))
     }
@@ -68,10 +69,8 @@ impl Store {
         let (database, digest) = (self.inner.database.clone(), digest.to_owned());
         let removed = self.inner.database.apart(async move {
             let mut connection = database.writer().await?;
-            query(database.dialect.sql("DELETE FROM blobs WHERE digest = $1"))
-                .bind(digest)
-                .execute(&mut connection)
-                .await
+            let gone = query(database.dialect.sql("DELETE FROM blobs WHERE digest = $1"));
+            database.answer(gone.bind(digest).execute(&mut connection)).await
         });
         removed.await.map(|rows| rows > 0).map_err(|error: sqlx::Error| write_failure(&error))
     }

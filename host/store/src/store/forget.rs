@@ -95,7 +95,7 @@ impl Store {
         let database = self.inner.database.clone();
         let forgotten = self.inner.database.apart(async move {
             let mut connection = database.writer().await?;
-            query.execute(&mut connection).await
+            database.answer(query.execute(&mut connection)).await
         });
         forgotten.await.map_err(|error: sqlx::Error| {
             tracing::error!(

@@ -230,6 +230,15 @@ async fn a_commit_whose_answer_is_lost_is_asked_after() {
         assert!(proxy.is_spent());
     }
     assert_eq!(store.count(&Query::all(&reach(), &space())).await.unwrap(), 25);
+    // What goes beside the committer waits no longer either, and is whole when it is asked for again.
+    for _ in 0..5 {
+        proxy.arm(Cut::Silence);
+        let _ = store.blob_put("digest", b"bytes").await;
+        store.blob_remove("digest").await.unwrap();
+    }
+    proxy.arm(Cut::Nothing);
+    store.blob_put("digest", b"bytes").await.unwrap();
+    assert_eq!(store.blob_get("digest").await.unwrap().as_deref(), Some(&b"bytes"[..]));
 }
 
 #[tokio::test(flavor = "multi_thread")]
