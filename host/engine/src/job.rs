@@ -6,13 +6,18 @@
 //! other, rebuilds the scope from the record, and calls [`crate::Engine::call`] with
 //! [`crate::Entry::React`].
 
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
 use charter_kernel::lease;
 use charter_kernel::refusal::Refusal;
 use charter_kernel::scope::Principal;
 use charter_kernel::time::Instant;
 use charter_kernel::unit::{Draft, Reach, Space};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
+use serde_json::value::RawValue;
 
 /// The space of jobs.
 pub fn jobs() -> Space {
@@ -94,7 +99,7 @@ impl JobRecord {
             primitive: primitive.to_owned(),
             signal: signal.to_owned(),
             name: signal.to_owned(),
-            payload: Value::Null,
+            payload: Payload::from(Value::Null),
             owner,
             asked: None,
             key: None,
@@ -166,6 +171,57 @@ impl JobRecord {
     }
 }
 
+/// What a signal says, as it is written: its values take many times the room of their text, and work
+/// that runs has it for minutes.
+#[derive(Clone, Debug)]
+pub struct Payload(Arc<RawValue>);
+
+impl Payload {
+    /// Its JSON.
+    pub fn text(&self) -> &str {
+        self.0.get()
+    }
+
+    /// Its value.
+    pub fn value(&self) -> Value {
+        serde_json::from_str(self.text()).unwrap_or_default()
+    }
+
+    /// A member of it; `null` where there is none.
+    pub fn member(&self, name: &str) -> Value {
+        let members: BTreeMap<Cow<'_, str>, &RawValue> =
+            serde_json::from_str(self.text()).unwrap_or_default();
+        let member = members.get(name).and_then(|text| serde_json::from_str(text.get()).ok());
+        member.unwrap_or_default()
+    }
+}
+
+impl From<Value> for Payload {
+    fn from(value: Value) -> Self {
+        // A value has text keys, and so is always written.
+        let text = RawValue::from_string(value.to_string()).unwrap_or_default();
+        Self(text.into())
+    }
+}
+
+impl PartialEq for Payload {
+    fn eq(&self, other: &Self) -> bool {
+        self.text() == other.text()
+    }
+}
+
+impl Serialize for Payload {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.0.serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for Payload {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Box::<RawValue>::deserialize(deserializer).map(|text| Self(text.into()))
+    }
+}
+
 /// The body of a row in `host.jobs`. Its id is a UUIDv7.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct JobRecord {
@@ -176,7 +232,7 @@ pub struct JobRecord {
     /// The job's name, chosen by the primitive.
     pub name: String,
     /// Handed to `react` inside the signal's payload.
-    pub payload: Value,
+    pub payload: Payload,
     /// The owner of the work.
     pub owner: Owner,
     /// The principal who asked for it, as the host acts for them later. Absent for signals of the

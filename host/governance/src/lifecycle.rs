@@ -6,7 +6,7 @@
 //! happened and of none that did not. Knows primitives by what their manifests ask for only.
 
 use charter_engine::hook::HookRecord;
-use charter_engine::job::{JobRecord, Owner, jobs};
+use charter_engine::job::{JobRecord, Owner, Payload, jobs};
 use charter_kernel::governance::hold::{Hold, Subject};
 use charter_kernel::id::{OrganizationId, uuid_v7};
 use charter_kernel::lease;
@@ -304,8 +304,9 @@ pub fn approval_listener(governance: &Governance, primitive: &str) -> Option<Str
 /// Whether a signal is of what is done to a user rather than by it, or of what a provider says has
 /// happened: neither its standing nor its kit keeps it from arriving, and there is nothing for a
 /// person to approve.
-pub fn is_told(signal: &str, payload: &Value) -> bool {
-    let of_a_provider = signal == charter_engine::hook::SIGNAL && payload["provider"].is_string();
+pub fn is_told(signal: &str, payload: &Payload) -> bool {
+    let of_a_provider =
+        signal == charter_engine::hook::SIGNAL && payload.member("provider").is_string();
     of_a_provider || Change::of(signal).is_some() || [DOUBT, APPROVAL].contains(&signal)
 }
 
@@ -396,7 +397,7 @@ impl Sent<'_> {
 
     fn job(self, reach: &Reach) -> Result<(Key, Draft), Refusal> {
         let job = JobRecord {
-            payload: self.payload,
+            payload: self.payload.into(),
             attempts_max: self.attempts,
             request: Some(self.request.to_owned()),
             ..JobRecord::of_signal(self.primitive, self.kind, self.owner, self.now)

@@ -61,7 +61,7 @@ impl Work {
         };
         Ok(JobRecord {
             name: job.name,
-            payload: super::events::json("payload", &job.payload)?,
+            payload: super::events::json("payload", &job.payload)?.into(),
             asked: Some(scope.principal().hand_on()),
             key: job.key,
             attempts_max: job.attempts_max.clamp(1, ATTEMPTS_MAX),

@@ -116,7 +116,7 @@ impl Work {
     ) -> Result<String, Failure> {
         let record = JobRecord {
             name: name.into(),
-            payload,
+            payload: payload.into(),
             attempts_max,
             request: Some(self.call.request_id.clone()),
             ..JobRecord::of_signal(&self.component.manifest.name, kind, owner, self.now)

@@ -23,7 +23,7 @@ async fn a_job_is_its_requests_and_says_who_set_it_up() {
     let [job] = rows.as_slice() else { panic!("{} jobs", rows.len()) };
     assert_eq!((job.primitive.as_str(), job.name.as_str()), ("script", "play"));
     assert_eq!((job.attempts_max, job.public), (3, true));
-    assert_eq!(job.payload, json!({ "steps": payload }));
+    assert_eq!(job.payload.value(), json!({ "steps": payload }));
     let scope = crate::scope();
     assert_eq!(job.owner.organization, scope.lane());
     assert_eq!(job.owner.user.as_deref(), scope.user().map(|user| user.as_str()));

@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicI64;
 
 use charter_engine::EngineConfig;
 use charter_engine::hook::{HookRecord, SIGNAL, Scheme};
-use charter_engine::job::{JobRecord, Owner, jobs};
+use charter_engine::job::{JobRecord, Owner, Payload, jobs};
 use charter_governance::lifecycle::{self, Billed, Called, Change, Told, is_told};
 use charter_kernel::unit::{Key, Reach};
 use charter_registry::components::{Consent, Upload};
@@ -95,9 +95,12 @@ async fn who_asks_for_a_change_is_told_of_it_in_its_commit() {
         (job.primitive.as_str(), job.signal.as_str(), job.name.as_str()),
         ("probe", "revoked", "revoked")
     );
-    assert_eq!(job.payload["user_id"], id(3));
-    assert_eq!((&job.payload["reason"], &job.payload["test"]), (&json!("lost"), &json!(true)));
-    assert_eq!(job.payload["external_id"], "scout-3");
+    assert_eq!(job.payload.value()["user_id"], id(3));
+    assert_eq!(
+        (&job.payload.value()["reason"], &job.payload.value()["test"]),
+        (&json!("lost"), &json!(true))
+    );
+    assert_eq!(job.payload.value()["external_id"], "scout-3");
     assert_eq!((job.owner.project, job.owner.user), (id(2), Some(id(3))));
     assert_eq!((job.run_at, job.request.as_deref(), job.attempts_max), (START, Some("r"), 12));
     assert!(!job.public, "it is the host's word, and none of the user's jobs");
@@ -139,10 +142,10 @@ async fn the_word_of_an_end_outlives_whom_it_is_about() {
     assert_eq!((&key.reach, &told.signal), (&organization_reach(), &job.signal));
     assert_eq!((told.owner, told.run_at), (job.owner, later));
     assert_eq!(
-        (&told.payload["user_id"], &told.payload["at"]),
-        (&json!(id(3)), &job.payload["at"])
+        (&told.payload.value()["user_id"], &told.payload.value()["at"]),
+        (&json!(id(3)), &job.payload.value()["at"])
     );
-    assert!(told.payload["external_id"].is_null());
+    assert!(told.payload.value()["external_id"].is_null());
     let of_project = Erasure { reach: Reach::project(&id(2)).as_str().into(), ..erasure };
     assert!(lifecycle::tell_again(&bed.governance, &of_project, later).unwrap().is_empty());
 }
@@ -183,7 +186,7 @@ async fn the_biller_hears_of_its_organization_and_nobody_else_does() {
     txn.commit().await.unwrap();
     let job = only_job(&bed, &organization_reach()).await;
     assert_eq!(
-        (job.primitive.as_str(), job.payload["amount_micro_usd"].as_i64()),
+        (job.primitive.as_str(), job.payload.value()["amount_micro_usd"].as_i64()),
         ("probe", Some(5))
     );
     assert_eq!((job.owner.user, job.owner.project.as_str()), (None, ""), "no user's end ends it");
@@ -222,9 +225,12 @@ async fn who_took_a_hold_is_asked_what_became_of_it() {
     let hold = ask("probe").await;
     let job = only_job(&bed, &user_reach()).await;
     assert_eq!((job.signal.as_str(), job.attempts_max), ("doubt", 1));
-    assert_eq!((&job.payload["permit"], &job.payload["entity"]), (&json!(hold), &json!("card-1")));
-    assert_eq!(job.payload["amount_micro_usd"], CENT);
-    assert_eq!(job.payload["request_id"], id(50));
+    assert_eq!(
+        (&job.payload.value()["permit"], &job.payload.value()["entity"]),
+        (&json!(hold), &json!("card-1"))
+    );
+    assert_eq!(job.payload.value()["amount_micro_usd"], CENT);
+    assert_eq!(job.payload.value()["request_id"], id(50));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -245,10 +251,10 @@ async fn who_made_an_approved_call_hears_of_its_end() {
     let job = only_job(&bed, &user_reach()).await;
     assert_eq!((job.primitive.as_str(), job.signal.as_str()), ("shop", "approval"));
     assert_eq!(
-        (&job.payload["status"], &job.payload["reason"]),
+        (&job.payload.value()["status"], &job.payload.value()["reason"]),
         (&json!("denied"), &json!("too dear"))
     );
-    assert_eq!(job.payload["approval_id"], over.id);
+    assert_eq!(job.payload.value()["approval_id"], over.id);
     assert_eq!(bed.events().await.len(), 1);
 }
 
@@ -283,14 +289,14 @@ async fn a_hooks_call_is_told_where_the_hook_belongs() {
         called.tell(&mut txn).await.unwrap();
         txn.commit().await.unwrap();
         let job = only_job(&bed, &reach).await;
-        assert_eq!((job.signal.as_str(), &job.payload["body"]), (SIGNAL, &json!("paid")));
+        assert_eq!((job.signal.as_str(), &job.payload.value()["body"]), (SIGNAL, &json!("paid")));
         assert_eq!((job.owner, job.attempts_max), (owner, 100), "who called does not call again");
     }
 }
 
 #[test]
 fn what_is_done_to_a_user_arrives_however_it_stands() {
-    let none = Value::Null;
+    let none = Payload::from(Value::Null);
     for signal in ["created", "revoked", "restored", "deleted", "doubt", "approval"] {
         assert!(is_told(signal, &none), "{signal}");
     }
@@ -298,9 +304,9 @@ fn what_is_done_to_a_user_arrives_however_it_stands() {
         assert!(!is_told(signal, &none), "{signal}");
     }
     // A stranger's call is the user's own affair; a bound provider's word has happened.
-    assert!(is_told("hook", &json!({ "provider": "acquirer" })));
-    assert!(!is_told("hook", &json!({ "provider": null })));
-    assert!(!is_told("job", &json!({ "provider": "acquirer" })));
+    assert!(is_told("hook", &json!({ "provider": "acquirer" }).into()));
+    assert!(!is_told("hook", &json!({ "provider": null }).into()));
+    assert!(!is_told("job", &json!({ "provider": "acquirer" }).into()));
 }
 
 #[test]

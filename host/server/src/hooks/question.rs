@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use charter_engine::hook::{HookRecord, QUESTION};
+use charter_engine::job::Payload;
 use charter_engine::{AnswerBody, Claiming, Ending, EndingResult, Finish, Outcome};
 use charter_kernel::id::OrganizationId;
 use charter_kernel::manifest::CallLength;
@@ -67,7 +68,7 @@ async fn ask_once(
     event: &str,
 ) -> Result<Said, String> {
     let note = Arc::new(HookEvent::new(hook, event, request.now));
-    let payload = payload(request, hook, event);
+    let payload = Payload::from(payload(request, hook, event));
     let until = Instant::now() + DEADLINE;
     let mut runs = Runs::default();
     loop {
@@ -83,7 +84,7 @@ async fn ask_once(
             admit_question(app, hook, &payload).await.map_err(|refusal| refusal.message)?;
         let signaled = Signaled {
             id: request.id.clone(),
-            signal: (QUESTION.to_owned(), payload.clone()),
+            signal: (QUESTION.to_owned(), payload.text().to_owned()),
             claim: Some(claiming(&note).map_err(|error| error.to_string())?),
             finish: Arc::new(Answering { note: note.clone() }) as Arc<dyn Finish>,
             deadline_ms: u32::try_from(until.saturating_duration_since(Instant::now()).as_millis())
@@ -106,7 +107,7 @@ async fn ask_once(
 async fn admit_question(
     app: &App,
     hook: &HookRecord,
-    payload: &Value,
+    payload: &Payload,
 ) -> Result<Admitted, Refusal> {
     let (primitive, owner) = (hook.primitive.as_str(), &hook.owner);
     let work = Work { primitive, signal: QUESTION, payload, owner, asked: None };

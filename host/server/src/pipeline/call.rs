@@ -175,8 +175,8 @@ pub async fn handle(
 pub(crate) struct Signaled {
     /// The id of what it is a call of: it is shown to the guest and in logs.
     pub(crate) id: String,
-    /// The kind, and what it says.
-    pub(crate) signal: (String, Value),
+    /// The kind, and the JSON of what it says.
+    pub(crate) signal: (String, String),
     /// The claim on the work, where it may commit in several units.
     pub(crate) claim: Option<Claiming>,
     /// The finish, which says of the work in its commit.
@@ -197,7 +197,7 @@ pub(crate) async fn react(app: &App, admitted: Admitted, signaled: Signaled) -> 
         lineage: Lineage::outermost(&signaled.id),
         request_id: signaled.id,
         scope,
-        entry: Entry::React(Signal { kind, payload: payload.to_string(), blob: None }),
+        entry: Entry::React(Signal { kind, payload, blob: None }),
         // Work of the host's is no credential's: other primitives change things for it as long as
         // it is not cancelled and nobody else has taken it up. They ask whose it is themselves.
         credential: work.iter().filter(|guard| guard.is_fence()).cloned().collect(),

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use charter_adapters::public;
-use charter_engine::job::JobRecord;
+use charter_engine::job::{JobRecord, Payload};
 use charter_engine::{Answer, Finish, Outcome};
 use charter_governance::approvals::{Job, Origin, Request, Run};
 use charter_governance::lifecycle::{self, is_told};
@@ -13,7 +13,8 @@ use charter_kernel::manifest::CallLength;
 use charter_kernel::refusal::Refusal;
 use charter_kernel::unit::{Guard, Key, Row, Taken, Unit, Write};
 use charter_tenancy::stored;
-use serde_json::{Value, json};
+use serde::Serialize;
+use serde_json::Value;
 
 use super::jobs::SETTLE_MS;
 use super::settle::{By, Settling};
@@ -138,7 +139,7 @@ async fn waiting(
     let row = app.store.get(key).await.map_err(stored::reading)?.ok_or_else(gone)?;
     let record: JobRecord = serde_json::from_str(&row.body).map_err(|_| gone())?;
     let waits = record.state == "queued" && record.approval.as_ref() == Some(&run.approval.id);
-    let is_same = request.body.as_ref() == Some(&record.payload.to_string());
+    let is_same = request.body.as_deref() == Some(record.payload.text());
     if waits && is_same { Ok((row, record)) } else { Err(gone()) }
 }
 
@@ -152,14 +153,15 @@ async fn react(
     origin: Option<Origin>,
 ) -> Outcome {
     let payload = match record.signal.as_str() {
-        "job" => json!({
-            "id": settling.id(),
-            "name": record.name,
-            "payload": record.payload,
-            "attempt": settling.attempt(),
-            "attempts_max": record.attempts_max,
-        }),
-        _ => record.payload.clone(),
+        "job" => RunPayload {
+            id: settling.id(),
+            name: &record.name,
+            payload: &record.payload,
+            attempt: settling.attempt(),
+            attempts_max: record.attempts_max,
+        }
+        .text(),
+        _ => record.payload.text().to_owned(),
     };
     admitted.require([settling.fence()]);
     let signaled = Signaled {
@@ -172,6 +174,23 @@ async fn react(
         origin,
     };
     call::react(app, admitted, signaled).await
+}
+
+/// The payload of a job's signal.
+#[derive(Serialize)]
+struct RunPayload<'a> {
+    id: &'a str,
+    name: &'a str,
+    payload: &'a Payload,
+    attempt: u32,
+    attempts_max: u32,
+}
+
+impl RunPayload<'_> {
+    fn text(&self) -> String {
+        // It has text keys, and so is always written.
+        serde_json::to_string(self).unwrap_or_default()
+    }
 }
 
 fn deadline_ms(app: &App, record: &JobRecord) -> u32 {

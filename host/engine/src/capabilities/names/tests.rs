@@ -101,10 +101,10 @@ async fn what_is_sent_to_a_name_is_told_in_its_holders_scope() {
     );
     assert_eq!(job.asked, None, "who sends lends no power");
     assert_eq!(
-        (&job.payload["document"], &job.payload["payload"]),
+        (&job.payload.value()["document"], &job.payload.value()["payload"]),
         (&json!(mine), &json!({ "n": 1 }))
     );
-    assert!(!job.payload.to_string().contains(user(4).user().unwrap().as_str()));
+    assert!(!job.payload.text().contains(user(4).user().unwrap().as_str()));
     let sender = bed.store().find(&Query::all(&user(4).narrowest(), &jobs())).await.unwrap();
     assert!(sender.items.is_empty());
 }
