@@ -13,9 +13,19 @@ use tokio::sync::Semaphore;
 /// How long a check waits for its turn.
 const WAIT: Duration = Duration::from_secs(10);
 
-/// The places for long checks.
-#[derive(Debug)]
+/// Bytes of the largest body whose check waits for no larger one's.
+const SMALL_BYTES_MAX: usize = 64 << 10;
+
+/// The places for long checks: those of small bodies have their own.
+#[derive(Debug, Default)]
 pub struct Checks {
+    small: Places,
+    large: Places,
+}
+
+/// Places, and who waits for them.
+#[derive(Debug)]
+struct Places {
     places: Arc<Semaphore>,
     owners: Arc<Owners>,
 }
@@ -23,21 +33,36 @@ pub struct Checks {
 /// The line of each organization that has a check waiting or running.
 type Owners = Mutex<HashMap<String, Arc<Semaphore>>>;
 
-impl Default for Checks {
+impl Default for Places {
     /// One place less than the machine has cores.
     fn default() -> Self {
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-        let places = Arc::new(Semaphore::new(cores.saturating_sub(1).max(1)));
-        Self { places, owners: Arc::default() }
+        Self::new(cores.saturating_sub(1).max(1))
     }
 }
 
 impl Checks {
-    /// Runs a check of a body of this organization once it is its turn.
+    /// Runs a check of a body of so many bytes, of this organization, once it is its turn.
     ///
     /// # Errors
     /// If the turn does not come in time, or the check panics.
     pub async fn run<T: Send + 'static>(
+        &self,
+        owner: &str,
+        bytes: usize,
+        check: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, Refusal> {
+        let places = if bytes <= SMALL_BYTES_MAX { &self.small } else { &self.large };
+        places.run(owner, check).await
+    }
+}
+
+impl Places {
+    fn new(count: usize) -> Self {
+        Self { places: Arc::new(Semaphore::new(count)), owners: Arc::default() }
+    }
+
+    async fn run<T: Send + 'static>(
         &self,
         owner: &str,
         check: impl FnOnce() -> T + Send + 'static,
@@ -102,7 +127,7 @@ mod tests {
 
     #[tokio::test]
     async fn an_organization_with_many_checks_waits_for_its_own() {
-        let checks = Checks { places: Arc::new(Semaphore::new(2)), owners: Arc::default() };
+        let checks = Places::new(2);
         let (go, wait) = mpsc::channel::<()>();
         let hog = checks.run("hog", move || wait.recv().is_ok());
         let mut again = Box::pin(checks.run("hog", || true));
@@ -113,5 +138,17 @@ mod tests {
         go.send(()).unwrap();
         assert!(hog.await.unwrap() && again.await.unwrap());
         assert!(lock_owners(&checks.owners).is_empty());
+    }
+
+    #[tokio::test]
+    async fn a_small_body_waits_for_no_large_one() {
+        let checks = Checks { small: Places::new(1), large: Places::new(1) };
+        let (go, wait) = mpsc::channel::<()>();
+        let mut large =
+            Box::pin(checks.run("hog", SMALL_BYTES_MAX + 1, move || wait.recv().is_ok()));
+        assert!(futures::poll!(&mut large).is_pending());
+        assert!(checks.run("hog", SMALL_BYTES_MAX, || true).await.is_ok());
+        go.send(()).unwrap();
+        assert!(large.await.unwrap());
     }
 }

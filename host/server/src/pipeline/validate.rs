@@ -137,13 +137,13 @@ async fn body(
     let (owner, is_kept) =
         (admitted.caller().organization(), matches!(operation, Operation::Host(_)));
     if is_long(bytes) {
-        let (bytes, schema) = (bytes.clone(), schema.clone());
+        let (size, bytes, schema) = (bytes.len(), bytes.clone(), schema.clone());
         let read = move || {
             let value = parse_json(&bytes).map_err(|fault| vec![fault])?;
             schema.validate(&value)?;
             Ok(if is_kept { value } else { Value::Null })
         };
-        let read: Result<Value, Vec<Fault>> = app.bounds.checks.run(owner, read).await?;
+        let read: Result<Value, Vec<Fault>> = app.bounds.checks.run(owner, size, read).await?;
         return Ok(read.unwrap_or_else(|found| {
             faults.extend(found);
             Value::Null
@@ -164,7 +164,7 @@ async fn body(
                 let checked = schema.validate(&value);
                 (value, checked)
             };
-            app.bounds.checks.run(owner, check).await?
+            app.bounds.checks.run(owner, bytes.len(), check).await?
         }
     };
     faults.extend(checked.err().into_iter().flatten());
