@@ -161,6 +161,16 @@ on_both! {
         slow_down_who_signs_wrongly(world);
     }
 
+    fn an_inbound_url_stands_in_no_log(world: Builder::new().bare()) {
+        let tenant = tenant_with_script(world);
+        let hook = open(&tenant.client, "quiet", "none");
+        world.anonymous().post(&hook.path, &json!({})).expect(200);
+        until("it is told", || signals(&tenant.client, &hook).len() == 1);
+        let logged = || tenant.client.get("/v1/logs?limit=100").text();
+        until("it was noted that it was opened", || logged().contains(&hook.id[..8]));
+        assert!(!logged().contains(&hook.id), "who reads it could call it: {}", logged());
+    }
+
     fn a_providers_events_are_taken_whatever_others_have_it_send(world: Builder::as_shipped().bare()) {
         take_what_is_signed_between_what_is_not(world);
     }

@@ -8,14 +8,13 @@ use std::borrow::Cow;
 use charter_engine::hook::Scheme;
 use charter_kernel::route::Path;
 use charter_kernel::time::Instant;
+use charter_kernel::unit::beginning;
 
 pub mod signature;
 pub mod stripe;
 
 /// How far a sender's clock may be from ours.
 pub const TOLERANCE_MS: i64 = 300_000;
-/// Characters of a hook's id that logs show.
-const ID_CHARS_SHOWN: usize = 8;
 
 /// Whether a moment in seconds is within [`TOLERANCE_MS`] of now.
 pub fn is_fresh(seconds: i64, now: Instant) -> bool {
@@ -57,8 +56,7 @@ pub fn redact_path(path: &str) -> Cow<'_, str> {
 
 /// The beginning of a hook's id: enough to tell it from others.
 pub fn redact_id(id: &str) -> String {
-    let shown: String = id.chars().take(ID_CHARS_SHOWN).collect();
-    format!("{shown}…")
+    beginning(id)
 }
 
 #[cfg(test)]

@@ -79,9 +79,14 @@ impl Principal {
     #[must_use]
     pub fn hand_on(&self) -> Self {
         let is_credential = matches!(self.actor.kind, ActorKind::Key | ActorKind::Session);
+        // A stranger leaves the host no more than to change what its primitive keeps.
+        let role = match self.actor.kind {
+            ActorKind::Anonymous => Some(Role::Viewer),
+            _ => self.role,
+        };
         Self {
             actor: Actor::system("job"),
-            role: self.role.map(|role| role.intersect(Role::Developer)),
+            role: role.map(|role| role.intersect(Role::Developer)),
             credential: self.credential.clone().or(is_credential.then(|| self.actor.clone())),
             by_session: self.by_session || self.actor.kind == ActorKind::Session,
             ..self.clone()
@@ -396,8 +401,13 @@ impl Scope {
     pub fn may_write(&self, reach: CollectionReach) -> bool {
         match reach {
             CollectionReach::Deployment => {
-                self.organization.is_none()
-                    && matches!(self.actor().kind, ActorKind::Operator | ActorKind::System)
+                let is_hosts = match self.actor().kind {
+                    ActorKind::Operator => true,
+                    // What nobody, or a stranger, has left to it has a role, and no more.
+                    ActorKind::System => self.principal().role.is_none(),
+                    _ => false,
+                };
+                self.organization.is_none() && is_hosts
             }
             _ => self.reach(reach).is_some(),
         }
@@ -450,6 +460,14 @@ mod tests {
         assert!(!operator.may_write(CollectionReach::Organization));
         let nobody = Proof::of(Principal::of(Actor::anonymous())).scope();
         assert!(!nobody.may_write(CollectionReach::Deployment));
+        // What is left to the host has the power of who left it, and so has what is sent to a name.
+        let later = |by: Principal| Proof::of(by.hand_on()).scope();
+        assert!(later(operator.principal().clone()).may_write(CollectionReach::Deployment));
+        let stranger = later(nobody.principal().clone());
+        assert!(!stranger.may_write(CollectionReach::Deployment));
+        assert!(!later(stranger.principal().clone()).may_write(CollectionReach::Deployment));
+        let sent = Principal { role: Some(Role::Viewer), ..Principal::of(Actor::system("job")) };
+        assert!(!Proof::of(sent).scope().may_write(CollectionReach::Deployment));
     }
 
     #[test]

@@ -121,6 +121,26 @@ impl Key {
     pub fn new(reach: &Reach, space: &Space, id: impl Into<String>) -> Self {
         Self { reach: reach.clone(), space: space.clone(), id: id.into() }
     }
+
+    /// The row as others read of it: `<space>/<id>`. The id of an inbound URL is what its callers are
+    /// known by, and stands there by its beginning.
+    pub fn shown(&self) -> String {
+        let space = self.space.as_str();
+        match space {
+            HOOKS => format!("{space}/{}", beginning(&self.id)),
+            _ => format!("{space}/{}", self.id),
+        }
+    }
+}
+
+/// The space of inbound URLs.
+const HOOKS: &str = "host.hooks";
+/// Characters of a credential that others see.
+const CHARS_SHOWN: usize = 8;
+
+/// The beginning of a credential: enough to tell it from others.
+pub fn beginning(credential: &str) -> String {
+    credential.chars().take(CHARS_SHOWN).chain(['…']).collect()
 }
 
 /// One committed row.

@@ -7,8 +7,9 @@
 
 use std::sync::Arc;
 
+use charter_adapters::hooks::redact_id;
 use charter_engine::hook::{QUESTION, SIGNAL};
-use charter_engine::job::{JobRecord, NAME, Owner};
+use charter_engine::job::{JobRecord, NAME, Owner, Payload};
 use charter_governance::lifecycle::{Change, is_told};
 use charter_kernel::id::{ProjectId, UserId};
 use charter_kernel::refusal::{Code, Refusal};
@@ -21,7 +22,6 @@ use charter_tenancy::place::{self, Party, Unplaced};
 use charter_tenancy::records::erasure::Erasure;
 use charter_tenancy::records::user::User;
 use charter_tenancy::records::{ACTIVE, Record as _, STATUS};
-use serde_json::Value;
 
 use super::gate;
 use crate::app::App;
@@ -33,7 +33,7 @@ pub(crate) struct Work<'a> {
     /// The kind of the signal.
     pub(crate) signal: &'a str,
     /// The signal's payload.
-    pub(crate) payload: &'a Value,
+    pub(crate) payload: &'a Payload,
     /// In whose scope.
     pub(crate) owner: &'a Owner,
     /// The principal who asked for it, if somebody did.
@@ -58,8 +58,9 @@ impl<'a> Work<'a> {
         let by = match (self.asked, self.signal) {
             (Some(asked), _) => asked.clone(),
             (None, SIGNAL | QUESTION) => {
-                let hook = self.payload["hook_id"].as_str().unwrap_or_default();
-                inbound(hook, self.payload["provider"].is_string())
+                let hook = self.payload.member("hook_id");
+                let is_signed = self.payload.member("provider").is_string();
+                inbound(hook.as_str().unwrap_or_default(), is_signed)
             }
             (None, NAME) => Principal { role: Some(Role::Viewer), ..system() },
             (None, _) => system(),
@@ -97,7 +98,7 @@ pub(crate) fn of_owner(by: Principal, owner: &Owner) -> Principal {
 /// does more, such as to spend or to call others, only on a provider's that is `signed`.
 pub(crate) fn inbound(hook: &str, signed: bool) -> Principal {
     let role = if signed { None } else { Some(Role::Viewer) };
-    Principal { role, ..Principal::of(Actor::new(ActorKind::Hook, hook)) }
+    Principal { role, ..Principal::of(Actor::new(ActorKind::Hook, redact_id(hook))) }
 }
 
 /// Work that may run. Only [`admit`] makes it.
@@ -143,7 +144,7 @@ pub(crate) async fn admit(app: &App, work: &Work<'_>) -> Result<Admitted, Refusa
     let (change, told) = (Change::of(work.signal), is_told(work.signal, work.payload));
     let (principal, owner) = (work.principal(), work.place());
     if change == Some(Change::Deleted) {
-        let test = work.payload["test"].as_bool().unwrap_or_default();
+        let test = work.payload.member("test").as_bool().unwrap_or_default();
         let party = app.directory.party_of_deleted(principal, owner, test).await;
         return Ok(Admitted::new(party.map_err(word_unplaced)?, told, primitive.active().clone()));
     }
