@@ -72,8 +72,6 @@ pub struct Nested {
     pub headers: Vec<(String, String)>,
     /// The key given, or the lineage's.
     pub idempotency_key: String,
-    /// Caps of the primitive's own.
-    pub scopes: Vec<(String, String)>,
     /// The call's place in the outer request. The server hands it to [`crate::Call::lineage`].
     pub lineage: Lineage,
     /// The rest of the outer deadline.

@@ -183,7 +183,6 @@ impl Request {
             body: self.body.clone(),
             headers: self.headers.clone(),
             idempotency_key: approval.id.clone(),
-            scopes: Vec::new(),
             // Its own keys, not those of the request that asked: other calls of that one have them.
             lineage: Lineage::outermost(&approval.id),
             deadline_ms,
@@ -215,7 +214,7 @@ impl Job {
         Request {
             operation: format!("{}:{}", self.record.primitive, self.record.name),
             parameters: Vec::new(),
-            body: Some(self.record.payload.to_string()),
+            body: Some(self.record.payload.text().to_owned()),
             headers: Vec::new(),
             organization: scope.lane().to_owned(),
             project: (

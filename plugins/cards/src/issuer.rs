@@ -246,6 +246,8 @@ pub(crate) fn issue(run: &jobs::Run) -> Result<Answer> {
                 Card { status: Status::Active, issued: Some(issued), ..card.body },
             )?);
         }
+        // It may be made already: the caller has it as it is, and it is asked for again.
+        Err(Refused::Unsure(_)) if waited => return Answer::json(&cards::answer(card)?),
         Err(Refused::Unsure(failure)) => return Err(failure),
         Err(Refused::Final(failure)) => failure,
     };

@@ -29,7 +29,7 @@ pub const CASES: &str = "CHARTER_TEST_CASES";
 /// Says how many tests run at once.
 const THREADS: &str = "RUST_TEST_THREADS";
 /// Tests that run at once for each core: most of them wait for a server most of the time.
-const TESTS_PER_CORE: usize = 4;
+const TESTS_PER_CORE: usize = 3;
 
 /// The end-to-end test that runs the cases.
 const CASES_TEST: &str = "every_case_of_every_primitive_passes";

@@ -26,6 +26,10 @@ impl Host for State {
         let pairs = parameters.iter().chain(&scopes).flat_map(|(name, value)| [name, value]);
         let texts = pairs.chain(&body).chain(&idempotency_key).chain([&operation]);
         self.hold(texts.map(String::len).sum())?;
+        if !scopes.is_empty() {
+            let told = "a call counts in no scopes of its caller's: name them in the caller's own proposals";
+            return Err(invalid("scopes", told).into());
+        }
         let work = self.work()?;
         let host = work
             .shared
@@ -63,7 +67,6 @@ impl Host for State {
             body,
             headers: Vec::new(),
             idempotency_key: idempotency_key.unwrap_or_else(|| lineage.key().to_owned()),
-            scopes,
             lineage,
             deadline_ms: work
                 .deadline

@@ -4,8 +4,10 @@ use std::sync::Arc;
 
 use charter_governance::kits;
 use charter_kernel::refusal::Refusal;
+use charter_kernel::scope::ActorKind;
 use charter_registry::served::{Primitive, Served};
 use charter_tenancy::directory::KitRecord;
+use charter_tenancy::place::Place;
 
 use super::caller::Caller;
 use crate::app::App;
@@ -36,12 +38,17 @@ pub async fn gate(app: &App, caller: Arc<Caller>, primitive: &Primitive) -> Resu
     Ok(Gated { caller, served })
 }
 
-/// Admits a call of what another primitive has.
+/// Admits a call of what another primitive has. A client's request was asked when it began, and goes
+/// on as it was admitted.
 ///
 /// # Errors
 /// 403 where the kit of the project or user does not give the one that calls.
 pub fn admit_caller(app: &App, caller: &Caller, primitive: &str) -> Result<(), Refusal> {
-    match caller.place().filter(|place| place.scope().project().is_some()) {
+    let is_told = |place: &&Place| {
+        let kind = place.scope().actor().kind;
+        matches!(kind, ActorKind::Hook | ActorKind::System) && place.scope().project().is_some()
+    };
+    match caller.place().filter(is_told) {
         Some(place) => {
             Ok(kits::admit(&app.registry.current(), primitive, place.kit().map(AsRef::as_ref))?)
         }

@@ -293,15 +293,15 @@ pub async fn sum_spend(
     let organization = request.place()?.organization();
     let moment = |at: &Optional<Moment>| at.0.as_ref().and_then(Moment::instant);
     let until = moment(&asked.until).unwrap_or_else(|| app.clock.now());
+    // A record that begins with the end is the next report's.
+    let last = until.plus_ms(-1);
     let since = match moment(&asked.since) {
         Some(since) => since,
-        None => month(&organization.time_zone, until)?.starts,
+        None => month(&organization.time_zone, last)?.starts,
     };
     let by = asked.by.0.unwrap_or_default();
     let mut sums: BTreeMap<Option<String>, (i64, i64)> = BTreeMap::new();
     let days = calendar(Period::Day, &organization.time_zone)?;
-    // A record that begins with the end is the next report's.
-    let last = until.plus_ms(-1);
     let (mut from, to, mut after) =
         (format!("{} {since}", organization.id), format!("{} {last}", organization.id), None);
     let mut looked = 0;

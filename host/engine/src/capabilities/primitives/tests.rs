@@ -152,14 +152,13 @@ async fn a_list_of_tools_is_the_calls_own_memory() {
 #[tokio::test]
 async fn what_another_is_asked_is_the_calls_own_memory() {
     let bed = Bed::new().await;
-    for large in ["parameters", "body", "scopes"] {
+    for large in ["parameters", "body"] {
         let text = |of: &str| if of == large { long(100 << 10) } else { String::new() };
         let pairs = |of: &str| vec![("a".to_owned(), text(of))];
         let ask = async |bytes: usize| {
             let mut guest = bed.attempt_within(&user(3), bytes);
             let (operation, body) = ("other.echo".to_owned(), Some(text("body")));
-            let (parameters, scopes) = (pairs("parameters"), pairs("scopes"));
-            let said = guest.call(operation, parameters, body, None, scopes).await;
+            let said = guest.call(operation, pairs("parameters"), body, None, Vec::new()).await;
             said.map(drop).map_err(|failure| word(&failure))
         };
         assert_eq!(ask(64 << 10).await, Err("payload_too_large:too_much_held".into()), "{large}");
@@ -167,4 +166,17 @@ async fn what_another_is_asked_is_the_calls_own_memory() {
         assert_eq!(ask(1 << 20).await, Ok(()), "{large}");
         assert_eq!(keys(&bed).len(), 1);
     }
+}
+
+#[tokio::test]
+async fn a_call_that_is_to_count_in_a_scope_is_not_made() {
+    let bed = Bed::new().await;
+    let mut guest = bed.attempt_within(&user(3), 1 << 20);
+    let scopes = vec![("box".to_owned(), "c".to_owned())];
+    let said = guest.call("other.echo".to_owned(), Vec::new(), None, None, scopes).await;
+    assert_eq!(
+        said.map(drop).map_err(|failure| word(&failure)),
+        Err("invalid_input:scopes".into())
+    );
+    assert!(keys(&bed).is_empty(), "nobody is asked what would count nowhere");
 }
