@@ -171,8 +171,8 @@ impl JobRecord {
     }
 }
 
-/// What a signal says, as it is written: its values take many times the room of their text, and work
-/// that runs has it for minutes.
+/// The content of a signal, as it is written: its values take many times the room of their text, and
+/// work that runs has it for minutes.
 #[derive(Clone, Debug)]
 pub struct Payload(Arc<RawValue>);
 

@@ -6,6 +6,7 @@
 //! cap still admit it), [`hold`] (what becomes of the money in between); [`crate::calendar`] says which
 //! window of a period counts.
 
+pub mod books;
 pub mod gauge;
 pub mod hold;
 pub mod leave;

@@ -6,8 +6,6 @@
 
 use serde::{Deserialize, Serialize};
 
-pub mod books;
-
 pub use crate::unit::Phase;
 use crate::unit::{Draft, Key, Write};
 

@@ -403,7 +403,7 @@ impl Scope {
             CollectionReach::Deployment => {
                 let is_hosts = match self.actor().kind {
                     ActorKind::Operator => true,
-                    // What nobody, or a stranger, has left to it has a role, and no more.
+                    // Work that a stranger left to it has a role, and no more power.
                     ActorKind::System => self.principal().role.is_none(),
                     _ => false,
                 };
@@ -460,7 +460,7 @@ mod tests {
         assert!(!operator.may_write(CollectionReach::Organization));
         let nobody = Proof::of(Principal::of(Actor::anonymous())).scope();
         assert!(!nobody.may_write(CollectionReach::Deployment));
-        // What is left to the host has the power of who left it, and so has what is sent to a name.
+        // Work that is left to the host has the power of who left it; so has a word sent to a name.
         let later = |by: Principal| Proof::of(by.hand_on()).scope();
         assert!(later(operator.principal().clone()).may_write(CollectionReach::Deployment));
         let stranger = later(nobody.principal().clone());

@@ -124,7 +124,7 @@ impl Key {
 
     /// The row as others read of it: `<space>/<id>`. The id of an inbound URL is what its callers are
     /// known by, and stands there by its beginning.
-    pub fn shown(&self) -> String {
+    pub fn label(&self) -> String {
         let space = self.space.as_str();
         match space {
             HOOKS => format!("{space}/{}", beginning(&self.id)),

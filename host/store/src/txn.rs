@@ -181,7 +181,7 @@ impl Txn {
     pub fn changes(&self, limit: usize) -> Vec<Change> {
         let digest = |key: &Key, row: &Row| self.store.digest(key, &row.body);
         let changes = self.own.iter().take(limit).map(|(key, after)| Change {
-            what: key.shown(),
+            what: key.label(),
             before: self
                 .seen
                 .get(key)

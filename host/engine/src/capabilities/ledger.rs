@@ -7,9 +7,9 @@
 //! one that bills opens one that can be, brings money from it, and takes back to it what its
 //! provider gave back; that one's accounts are the organization's.
 
+use charter_kernel::governance::books::{self, Books};
 use charter_kernel::governance::hold::{CREDIT, Pay, entries, entries_of};
 use charter_kernel::id::UserId;
-use charter_kernel::ledger::books::{self, Books};
 use charter_kernel::ledger::{Account, Normal as Side, Phase};
 use charter_kernel::unit::{Guard, Key, Reach, Write};
 

@@ -1,8 +1,8 @@
 //! The accounts that a primitive may name, and what it may do with them.
 
+use charter_kernel::governance::books::{self, Books};
 use charter_kernel::governance::hold::CREDIT;
 use charter_kernel::id::{OrganizationId, ProjectId, UserId, uuid_v7};
-use charter_kernel::ledger::books::{self, Books};
 use charter_kernel::money::AMOUNT_MAX;
 use charter_kernel::refusal::Failure;
 use charter_kernel::scope::{Actor, ActorKind, Principal, Proof, Scope, Subject};
@@ -66,7 +66,7 @@ fn what_comes_into_credit_and_leaves_it_is_the_billers() {
     assert_eq!(code(other.check_billers(&credit)), refused("forbidden"));
     assert_eq!(code(other.check_billers(&of_cards)), None);
     assert_eq!(code(biller.check_billers(&credit)), None);
-    // What a provider has told of stays with the primitive, and where it was told.
+    // Money that a provider has told of stays with the primitive, and where it was told.
     let elsewhere = Key { reach: Reach::user(&id(9)), ..of_cards.clone() };
     for (to, allowed) in [(&of_cards, true), (&credit, false), (&elsewhere, false)] {
         assert_eq!(other.check_told(to).is_ok(), allowed, "{}", to.id);

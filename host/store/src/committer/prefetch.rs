@@ -132,7 +132,7 @@ pub(super) async fn prefetch(
             return Ok(state);
         }
         if asked == ASKED_MAX {
-            // What came due meanwhile is found by the next.
+            // The next finds those that came due meanwhile.
             state.leave(|key| {
                 let space = (key.reach.clone(), key.space.clone());
                 unknown.contains(&space) && !touches.rows.contains_key(key)

@@ -230,7 +230,8 @@ async fn a_commit_whose_answer_is_lost_is_asked_after() {
         assert!(proxy.is_spent());
     }
     assert_eq!(store.count(&Query::all(&reach(), &space())).await.unwrap(), 25);
-    // What goes beside the committer waits no longer either, and is whole when it is asked for again.
+    // A component's bytes go beside the committer: they wait no longer, and are whole when they are
+    // put again.
     for _ in 0..5 {
         proxy.arm(Cut::Silence);
         let _ = store.blob_put("digest", b"bytes").await;

@@ -3,8 +3,8 @@
 //! Money leaves `credit` and others' accounts by leave only; only the primitive that bills opens an
 //! account that may go negative.
 
+use charter_kernel::governance::books::{self, Books};
 use charter_kernel::governance::hold::{CREDIT, Pay, entries, entries_of};
-use charter_kernel::ledger::books::{self, Books};
 use charter_kernel::ledger::{Account, Normal as Side, Phase};
 use charter_kernel::refusal::Failure;
 use charter_kernel::unit::{Key, Reach, Write};

@@ -1,11 +1,12 @@
 //! The accounts that a primitive may name, and what it may do with them. The host and the SDK's test
 //! double keep these rules alike, since they stand here alone.
 
-use crate::governance::hold::{CREDIT, accounts_space};
 use crate::money::AMOUNT_MAX;
 use crate::refusal::Failure;
 use crate::scope::Scope;
 use crate::unit::{Key, Reach};
+
+use super::hold::{CREDIT, accounts_space};
 
 /// Bytes of an account's name.
 const NAME_BYTES_MAX: usize = 200;
@@ -41,7 +42,7 @@ pub fn check_amount(amount: i64) -> Result<(), Failure> {
     Err(Failure::invalid("amount", told))
 }
 
-/// Who bills opens accounts that may go negative, and nobody else.
+/// Accounts that may go negative are opened by the primitive that bills, and by nobody else.
 ///
 /// # Errors
 /// `forbidden` for another.
@@ -82,7 +83,7 @@ impl Books<'_> {
         Ok(Key::new(reach, &accounts_space(), format!("{}.{name}", self.primitive)))
     }
 
-    /// Where its accounts lie.
+    /// The reach in which its accounts lie.
     fn here(&self) -> Reach {
         match self.bills {
             true => Reach::organization(self.scope.lane()),
