@@ -17,7 +17,7 @@ use charter_kernel::time::Instant;
 use charter_kernel::unit::{Draft, Reach, Space};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
-use serde_json::value::RawValue;
+use serde_json::value::{RawValue, to_raw_value};
 
 /// The space of jobs.
 pub fn jobs() -> Space {
@@ -199,8 +199,7 @@ impl Payload {
 impl From<Value> for Payload {
     fn from(value: Value) -> Self {
         // A value has text keys, and so is always written.
-        let text = RawValue::from_string(value.to_string()).unwrap_or_default();
-        Self(text.into())
+        Self(to_raw_value(&value).unwrap_or_default().into())
     }
 }
 

@@ -163,7 +163,9 @@ impl Host for State {
         let work = self.mutation_of_money()?;
         let from = work.books().account(&from_account)?;
         let (to, guards) = work.party(&to_account).await?;
-        let is_taken_back = work.books().may_take_back(&to) && work.may_go_negative(&to).await?;
+        let is_taken_back = from.id == CREDIT
+            && work.books().may_take_back(&to)
+            && work.may_go_negative(&to).await?;
         Books::check_leaves(&from, is_taken_back)?;
         work.require_cover(&from, &to).await?;
         books::check_amount(amount)?;

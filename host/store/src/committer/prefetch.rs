@@ -115,7 +115,9 @@ pub(super) async fn prefetch(
     // in their order, or they would wait for each other in a circle: where it holds some already, it
     // lets go of all, and asks for those that it has learned of with the others.
     let mut touches = touches.clone();
-    for asked in 1.. {
+    let mut left = ASKED_MAX;
+    loop {
+        left -= 1;
         let mut state = State::new(numbered);
         let holds_some = dialect == Dialect::Postgres && !touches.spaces.is_empty();
         if holds_some {
@@ -131,7 +133,7 @@ pub(super) async fn prefetch(
             read(connection, dialect, &more, now, &mut state).await?;
             return Ok(state);
         }
-        if asked == ASKED_MAX {
+        if left == 0 {
             // The next finds those that came due meanwhile.
             state.leave(|key| {
                 let space = (key.reach.clone(), key.space.clone());
@@ -142,7 +144,6 @@ pub(super) async fn prefetch(
         run(connection, "ROLLBACK TO SAVEPOINT found").await?;
         touches.spaces.extend(unknown);
     }
-    unreachable!("it is asked so often and no more")
 }
 
 /// The spaces of rows that were found and not asked for, as far as nobody has asked for them. Books
