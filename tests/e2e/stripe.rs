@@ -202,6 +202,18 @@ on_both! {
             assert_eq!(bought.map(|bought| bought.join().unwrap()), [200, 200]);
         });
         assert_eq!((double.effects("/v1/customers"), double.effects("/v1/payment_intents")), (1, 2));
+        // And where it answers all of them at once.
+        let buyers = [(); 5].map(|()| on_trial(world));
+        std::thread::scope(|scope| {
+            let buy = |tenant| move || top_up(tenant, json!({ "amount_cents": 1_000, "payment_method": "pm_new" })).status;
+            let bought: Vec<_> = buyers.iter().flat_map(|tenant| [(); 2].map(|()| scope.spawn(buy(&tenant.client)))).collect();
+            until("all have asked", || double.requests("/v1/customers").len() == 12);
+            (0..10).for_each(|_| double.releases());
+            for bought in bought {
+                assert_eq!(bought.join().unwrap(), 200);
+            }
+        });
+        assert_eq!((double.effects("/v1/customers"), double.effects("/v1/payment_intents")), (6, 12));
         world.books_agree();
     }
 

@@ -43,7 +43,7 @@ pub(crate) struct Account {
     purchases: u32,
     /// Whether a subscription has come to its end.
     ended: bool,
-    /// The customer's id at the payment provider.
+    /// The customer's id at the payment provider, where an earlier build has kept it here.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) customer: Option<String>,
     /// The payment method that it has paid with, which is charged when something falls due.
@@ -97,11 +97,6 @@ impl Account {
             payment_method,
             hook,
         })
-    }
-
-    /// The same, and who it is at the payment provider.
-    pub(crate) fn with_customer(self, customer: String) -> Self {
-        Self { customer: Some(customer), ..self }
     }
 
     fn has_bought(&self) -> bool {

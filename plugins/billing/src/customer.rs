@@ -1,12 +1,23 @@
-//! The organization's customer at the payment provider: created on first need, and kept in the
-//! organization's account.
+//! The organization's customer at the payment provider: created on first need, and kept.
 
-use charter_sdk::documents;
 use charter_sdk::prelude::*;
 use charter_sdk::settings::{self, Binding};
+use charter_sdk::{Reach, documents};
 
-use crate::account::{ACCOUNTS, Account};
+use crate::account::Account;
 use crate::stripe::{self, Form, PROVIDER, Refused};
+
+/// The organization's customers at the provider. Of several who ask at once each keeps what it was
+/// answered, which is one and the same: none of them waits for another, or is in its way.
+pub(crate) const CUSTOMERS: Collection<Customer> =
+    Collection::new("customers").reach(Reach::Organization);
+
+/// A customer.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub(crate) struct Customer {
+    /// Its id at the provider.
+    id: String,
+}
 
 /// The provider, where it is bound.
 pub(crate) fn provider() -> Result<Option<Binding>> {
@@ -21,8 +32,8 @@ pub(crate) fn configured_customer(binding: &Binding) -> Option<String> {
 /// The customer of an account. It is committed as soon as it is made: whatever becomes of the rest,
 /// it is not made again.
 ///
-/// Commits what was read and written before it asks the provider, and reads the account anew once it
-/// has answered: what others write meanwhile neither ends this request nor is lost.
+/// Commits what was read and written before it asks the provider: what others write meanwhile neither
+/// ends this request nor is lost.
 pub(crate) fn of(
     binding: &Binding,
     account: Doc<Account>,
@@ -31,22 +42,17 @@ pub(crate) fn of(
     if let Some(customer) = configured_customer(binding).or(account.body.customer) {
         return Ok(customer);
     }
+    if let Some(customer) = CUSTOMERS.all().oldest_first().first().map_err(Refused::Unsure)? {
+        return Ok(customer.body.id);
+    }
     documents::checkpoint().map_err(Refused::Unsure)?;
     let form = Form::default()
         .with("description", &format!("Organization {organization}"))
         .with("metadata[charter_organization]", organization);
     let made =
         stripe::STRIPE.post("/v1/customers", form, &format!("charter-customer-{}", account.id))?;
-    let customer = stripe::text(&made, "id")?;
-    let kept = || {
-        let account = ACCOUNTS.get(&account.id)?.or_not_found("account")?;
-        // Of several who ask at once, each is answered the same customer.
-        if account.body.customer.is_none() {
-            ACCOUNTS.replace(account.at(), account.body.with_customer(customer.clone()))?;
-            documents::checkpoint()?;
-        }
-        Ok(())
-    };
-    kept().map_err(Refused::Unsure)?;
-    Ok(customer)
+    let id = stripe::text(&made, "id")?;
+    let kept = CUSTOMERS.insert(Customer { id: id.clone() }).map(drop);
+    kept.and_then(|()| documents::checkpoint()).map_err(Refused::Unsure)?;
+    Ok(id)
 }

@@ -33,6 +33,7 @@ pub fn primitive() -> Primitive {
         .uses("primitives")
         .uses("jobs")
         .collection(&account::ACCOUNTS)
+        .collection(&customer::CUSTOMERS)
         .collection(&invoices::INVOICES)
         .collection(&subscriptions::SUBSCRIPTIONS)
         .collection(&payments::PAYMENTS)
