@@ -582,13 +582,26 @@ fn clients_that_dawdle_are_cut_off() {
 fn connections_beyond_the_limit_wait_their_turn() {
     let world = Builder::new()
         .bare()
-        .environment("CHARTER_HTTP_CONNECTIONS_MAX", "2")
+        .environment("CHARTER_HTTP_CONNECTIONS_MAX", "4")
         .start(Database::Sqlite);
-    let hold = || Raw::connect(world.server().address()).unwrap();
-    let (first, second, mut third) = (hold(), hold(), hold());
-    third.say(b"GET /health HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
-    drop((first, second));
-    assert_eq!(statuses(&third.rest()), [200]);
+    let from = |address: &str| Raw::connect_from(address, world.server().address()).unwrap();
+    let served = |address: &str| {
+        let mut connection = from(address);
+        connection.say(b"GET /health HTTP/1.1\r\nhost: x\r\n\r\n");
+        assert_eq!(statuses(&connection.first()), [200], "{address}");
+        connection
+    };
+    let refused = |address: &str| assert_eq!(from(address).rest(), "", "{address} has its share");
+    let first = [served("127.0.0.1"), served("127.0.0.1")];
+    refused("127.0.0.1");
+    let _second = served("127.0.0.2");
+    refused("127.0.0.2");
+    let _third = served("127.0.0.3");
+    // All are taken.
+    let mut next = from("127.0.0.4");
+    next.say(b"GET /health HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
+    drop(first);
+    assert_eq!(statuses(&next.rest()), [200]);
 }
 
 #[test]

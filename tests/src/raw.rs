@@ -1,8 +1,12 @@
 //! A client that says bytes and knows no rules: for what a well-behaved one never sends.
 
 use std::io::{Read, Write};
-use std::net::{Shutdown, TcpStream};
+use std::net::{IpAddr, Shutdown, SocketAddr, TcpStream};
 use std::time::Duration;
+
+use tokio::net::TcpSocket;
+
+use crate::client::runtime;
 
 /// Nothing that a raw client waits for takes longer.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -17,7 +21,25 @@ impl Raw {
     /// Connects to the server at `base` (`http://127.0.0.1:1234`).
     pub fn connect(base: &str) -> Result<Self, String> {
         let authority = base.rsplit('/').next().unwrap_or_default();
-        let stream = TcpStream::connect(authority).map_err(|error| error.to_string())?;
+        Self::over(TcpStream::connect(authority).map_err(|error| error.to_string())?)
+    }
+
+    /// Connects to the server at `base` from an address of this machine's own.
+    pub fn connect_from(address: &str, base: &str) -> Result<Self, String> {
+        let own: IpAddr = address.parse().map_err(|error| format!("{address}: {error}"))?;
+        let authority = base.rsplit('/').next().unwrap_or_default();
+        let server: SocketAddr = authority.parse().map_err(|error| format!("{base}: {error}"))?;
+        let connect = async {
+            let socket = if own.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+            socket.bind(SocketAddr::new(own, 0))?;
+            let stream = socket.connect(server).await?.into_std()?;
+            stream.set_nonblocking(false).map(|()| stream)
+        };
+        let connected: std::io::Result<TcpStream> = runtime().block_on(connect);
+        Self::over(connected.map_err(|error| error.to_string())?)
+    }
+
+    fn over(stream: TcpStream) -> Result<Self, String> {
         stream.set_read_timeout(Some(PATIENCE)).map_err(|error| error.to_string())?;
         stream.set_nodelay(true).map_err(|error| error.to_string())?;
         Ok(Self { stream })

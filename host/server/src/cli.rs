@@ -16,6 +16,7 @@ mod audit;
 mod client;
 mod component;
 mod doctor;
+mod files;
 mod key;
 mod offline;
 pub mod serve;

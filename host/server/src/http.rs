@@ -1,8 +1,8 @@
 //! The listener: accepts connections, bounds them, speaks HTTP/1.1 and HTTP/2, and drains.
 //!
 //! Knows nothing of routes or credentials: each request goes to the [`Answer`] that it is given.
-//! Invariant: every connection has a place of the bounded number, and no client can hold one
-//! without making progress.
+//! Invariant: every connection has a place of the bounded number, no client address takes them all,
+//! and no client can hold one without making progress.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -14,7 +14,6 @@ use hyper::body::Incoming;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -22,11 +21,13 @@ use tokio_util::task::TaskTracker;
 use crate::config::Http;
 use crate::metrics::Metrics;
 use drain::Drain;
+use places::{Place, Places};
 
 pub mod body;
 mod connection;
 pub mod drain;
 mod forwarded;
+mod places;
 mod sent;
 pub mod tls;
 mod watched;
@@ -118,7 +119,7 @@ impl Listener {
     pub async fn serve(self, serving: Serving) {
         let limits = serving.limits.clone();
         let builder = Arc::new(builder(&limits));
-        let places = Arc::new(Semaphore::new(limits.connections_max));
+        let places = Places::new(limits.connections_max, &limits.trusted_proxies);
         let connections = TaskTracker::new();
         loop {
             let accepted = tokio::select! {
@@ -131,7 +132,7 @@ impl Listener {
                 builder: builder.clone(),
                 tls: self.tls.clone(),
                 door: self.door,
-                peer: peer.ip(),
+                peer,
             };
             connections.spawn(async move {
                 connection.run(stream).await;
@@ -149,13 +150,15 @@ impl Listener {
         }
     }
 
-    async fn accept(
-        &self,
-        places: &Arc<Semaphore>,
-    ) -> Option<(TcpStream, SocketAddr, tokio::sync::OwnedSemaphorePermit)> {
-        let place = places.clone().acquire_owned().await.ok()?;
+    async fn accept(&self, places: &Places) -> Option<(TcpStream, IpAddr, Place)> {
+        let free = places.free().await?;
         match self.socket.accept().await {
             Ok((stream, peer)) => {
+                let peer = peer.ip();
+                let Some(place) = places.give(free, peer) else {
+                    tracing::debug!(%peer, "a connection is closed: its address has its share of them");
+                    return None;
+                };
                 // Answers are written whole: waiting for more to send would only delay them.
                 let _ = stream.set_nodelay(true);
                 Some((stream, peer, place))

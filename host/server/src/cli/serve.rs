@@ -24,7 +24,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::{offline, say};
+use super::{files, offline, say};
 use crate::app::App;
 use crate::bounds::Bounds;
 use crate::config::Config;
@@ -159,8 +159,9 @@ pub(super) fn check_data_dir(dir: &Path) -> anyhow::Result<()> {
 ///
 /// # Errors
 /// The fault that keeps it from starting, in words for the operator.
-pub async fn start(config: Config, clock: Arc<dyn Clock>) -> anyhow::Result<Running> {
+pub async fn start(mut config: Config, clock: Arc<dyn Clock>) -> anyhow::Result<Running> {
     data_dir(&config.data.dir)?;
+    config.http.connections_max = files::fit(config.http.connections_max);
     let settings = store_config(&config, clock);
     let hold = Store::hold(&settings).map_err(offline::explain_open_error)?;
     let store = Store::open(settings).await.map_err(offline::explain_open_error)?;

@@ -30,7 +30,7 @@ pub struct Http {
     pub trusted_proxies: Vec<IpNet>,
     /// The field in which they name their clients.
     pub client_field: ClientField,
-    /// Open connections.
+    /// Open connections, of which a client address has half of what the others leave.
     pub connections_max: usize,
     /// Bytes of one request's head.
     pub head_bytes_max: usize,
@@ -84,7 +84,7 @@ impl Http {
                 "connections_max",
                 10_000,
                 (1, 1_000_000),
-                "open connections",
+                "open connections; one client address has at most half of what the others leave, a trusted proxy as many as it likes",
             ),
             head_bytes_max: of.within(
                 "head_bytes_max",

@@ -41,7 +41,8 @@ pub(super) fn client(
     found.unwrap_or(peer)
 }
 
-fn is_trusted(address: IpAddr, trusted: &[IpNet]) -> bool {
+/// Whether an address is one of the proxies that the operator trusts.
+pub(super) fn is_trusted(address: IpAddr, trusted: &[IpNet]) -> bool {
     trusted.iter().any(|range| range.contains(&address))
 }
 
