@@ -84,6 +84,19 @@ impl Bed {
         }
     }
 
+    /// Deadlocks that the database has had to end. A server's connections say so when they end.
+    pub async fn deadlocks(&self) -> i64 {
+        if !self.store.is_shared() {
+            return 0;
+        }
+        let mut connection = sqlx::PgConnection::connect(&self.config.url).await.unwrap();
+        let end = "SELECT count(pg_terminate_backend(pid, 60000)) FROM pg_stat_activity \
+                   WHERE datname = current_database() AND pid <> pg_backend_pid()";
+        sqlx::raw_sql(end).execute(&mut connection).await.unwrap();
+        let count = "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()";
+        sqlx::query_scalar(count).fetch_one(&mut connection).await.unwrap()
+    }
+
     /// Another store on the same database: a replica.
     pub async fn replica(&self) -> Store {
         Store::open(self.config.clone()).await.unwrap()

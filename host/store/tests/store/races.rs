@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use charter_kernel::unit::{Guard, Key, Reach, Refused, Space, Unit, Write};
+use charter_kernel::unit::{Draft, Guard, Key, Reach, Refused, Space, Take, Unit, Write};
 use charter_store::{CommitError, ReadError, Store, TransactError, WriteError};
 
 use crate::bed::{Bed, ORG, draft, indexed, key, number, on_both, reach, space, unit};
@@ -16,6 +16,7 @@ on_both!(
     units_of_many_organizations_commit_side_by_side,
     a_dropped_caller_does_not_cancel_its_unit,
     a_unit_that_another_commits_takes_its_conditions_with_it,
+    hand_outs_across_reaches_wait_for_each_other_in_no_circle,
 );
 
 /// Two committers: on PostgreSQL two stores.
@@ -263,4 +264,42 @@ async fn a_unit_that_another_commits_takes_its_conditions_with_it(bed: Bed) {
     bed.store.commit(unit(vec![row("read")])).await.unwrap();
     assert!(bed.store.commit(later).await.is_err_and(|error| error.is_conflict()));
     assert!(bed.store.get(&key("written")).await.unwrap().is_none());
+}
+
+/// Each writes where the other finds what it hands out.
+async fn hand_outs_across_reaches_wait_for_each_other_in_no_circle(bed: Bed) {
+    let stores = two(&bed).await;
+    let jobs = Space::host("jobs");
+    let insert = |user: &str, id: String, draft| Write::Insert {
+        key: Key::new(&Reach::user(user), &jobs, id),
+        draft,
+    };
+    for round in 0..40 {
+        let now = bed.store.now();
+        let due = |user: &str| {
+            let lease = Some((user.to_owned(), now));
+            insert(user, format!("due-{round}"), Draft { lease, ..draft("{}") })
+        };
+        let both = Unit { writes: vec![due("a"), due("b")], ..unit(Vec::new()) };
+        bed.store.commit(both).await.unwrap();
+        let hand_out = |found: &str, written: &str| Unit {
+            organization: found.to_owned(),
+            writes: vec![insert(written, format!("new-{round}"), draft("{}"))],
+            takes: vec![Take {
+                reach: None,
+                space: jobs.clone(),
+                group: found.to_owned(),
+                until: now.plus_ms(30_000),
+                tokens: vec![format!("{found}-{round}")],
+            }],
+            ..Unit::default()
+        };
+        let [one, other] = &stores;
+        let done = tokio::join!(one.commit(hand_out("a", "b")), other.commit(hand_out("b", "a")));
+        for done in [done.0, done.1] {
+            let taken = &done.unwrap().taken[0];
+            assert_eq!(taken.len(), 1, "round {round}: what was due is handed out");
+        }
+    }
+    assert_eq!(bed.deadlocks().await, 0);
 }
