@@ -6,7 +6,7 @@
 
 use charter_kernel::scope::Scope;
 use charter_kernel::time::Instant;
-use charter_kernel::unit::{Claim, Draft, Key, Reach, Space};
+use charter_kernel::unit::{Claim, Draft, HOOKS, Key, Reach, Space};
 use serde::{Deserialize, Serialize};
 
 use crate::job::Owner;
@@ -37,7 +37,7 @@ const BINDING_BYTES_MAX: usize = 80;
 
 /// The space of hooks.
 pub fn hooks() -> Space {
-    Space::host("hooks")
+    Space::host(HOOKS)
 }
 
 /// How the host checks a call before the guest hears of it.

@@ -187,12 +187,14 @@ impl Payload {
         serde_json::from_str(self.text()).unwrap_or_default()
     }
 
-    /// A member of it; `null` where there is none.
-    pub fn member(&self, name: &str) -> Value {
+    /// Members of it; `null` for each that it has not.
+    pub fn members<const N: usize>(&self, names: [&str; N]) -> [Value; N] {
         let members: BTreeMap<Cow<'_, str>, &RawValue> =
             serde_json::from_str(self.text()).unwrap_or_default();
-        let member = members.get(name).and_then(|text| serde_json::from_str(text.get()).ok());
-        member.unwrap_or_default()
+        names.map(|name| {
+            let member = members.get(name).and_then(|text| serde_json::from_str(text.get()).ok());
+            member.unwrap_or_default()
+        })
     }
 }
 

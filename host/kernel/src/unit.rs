@@ -126,15 +126,15 @@ impl Key {
     /// known by, and stands there by its beginning.
     pub fn label(&self) -> String {
         let space = self.space.as_str();
-        match space {
-            HOOKS => format!("{space}/{}", beginning(&self.id)),
-            _ => format!("{space}/{}", self.id),
+        if self.space == Space::host(HOOKS) {
+            return format!("{space}/{}", beginning(&self.id));
         }
+        format!("{space}/{}", self.id)
     }
 }
 
-/// The space of inbound URLs.
-const HOOKS: &str = "host.hooks";
+/// The host's collection of inbound URLs.
+pub const HOOKS: &str = "hooks";
 /// Characters of a credential that others see.
 const CHARS_SHOWN: usize = 8;
 

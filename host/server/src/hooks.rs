@@ -10,13 +10,12 @@ use std::sync::atomic::AtomicU64;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use charter_adapters::hooks::redact_id;
 use charter_engine::hook::HookRecord;
 use charter_governance::lifecycle::Called;
 use charter_kernel::hex::hex;
 use charter_kernel::refusal::Refusal;
 use charter_kernel::scope::Scope;
-use charter_kernel::unit::Claim;
+use charter_kernel::unit::{Claim, beginning};
 use charter_store::Txn;
 use charter_tenancy::place::{Owner, Unplaced};
 use charter_tenancy::records::Record as _;
@@ -84,7 +83,7 @@ async fn find_by_name(
     let Some(key) = txn.lookup(name).await.map_err(stored::reading)? else { return Ok(None) };
     let Some(row) = txn.get(&key).await.map_err(stored::reading)? else { return Ok(None) };
     let record: HookRecord = serde_json::from_str(&row.body).map_err(|error| {
-        tracing::error!(%error, hook = redact_id(id), "a hook cannot be read");
+        tracing::error!(%error, hook = beginning(id), "a hook cannot be read");
         Refusal::internal()
     })?;
     if !app.registry.current().listens(charter_engine::hook::SIGNAL, &record.primitive) {
@@ -127,7 +126,7 @@ async fn scope(app: &App, record: &HookRecord) -> Result<Option<Scope>, Refusal>
 /// When it does not open.
 pub async fn secret(app: &App, record: &HookRecord) -> Result<Option<String>, Refusal> {
     let broken = || {
-        tracing::error!(hook = redact_id(&record.id), "a hook's secret cannot be opened");
+        tracing::error!(hook = beginning(&record.id), "a hook's secret cannot be opened");
         Refusal::internal()
     };
     let Some(sealed) = &record.secret else { return Ok(None) };

@@ -215,7 +215,7 @@ impl Host for State {
         found.truncate(limit as usize);
         let next = found.last().filter(|_| page.full).map(|entry| entry.sequence.to_string());
         self.hold(found.iter().map(|entry| entry.payload.len()).sum())?;
-        let work = self.work()?;
+        let books = self.work()?.books();
         let entries = found.into_iter().map(|entry| {
             let told: serde_json::Value = serde_json::from_str(&entry.payload).unwrap_or_default();
             let text = |member: &str| told[member].as_str().unwrap_or_default().to_owned();
@@ -225,7 +225,7 @@ impl Host for State {
                 id: text("transfer"),
                 at: entry.at.0,
                 amount: if grows { amount } else { -amount },
-                counter_account: work.books().name_of(&text("counter_account")).to_owned(),
+                counter_account: books.name_of(&text("counter_account")).to_owned(),
                 memo: text("memo"),
                 reference: text("reference"),
             }

@@ -4,6 +4,7 @@
 //! and the guest is not run again after it. Depth is bounded. The organization's standing is a row
 //! of the call's own commit, and the biller's to write.
 
+use charter_kernel::governance::proposal::check_call_scopes;
 use charter_kernel::limits::NESTED_DEPTH_MAX;
 use charter_kernel::standing::{Reason, Standing};
 use charter_kernel::unit::{Draft, Guard};
@@ -26,10 +27,7 @@ impl Host for State {
         let pairs = parameters.iter().chain(&scopes).flat_map(|(name, value)| [name, value]);
         let texts = pairs.chain(&body).chain(&idempotency_key).chain([&operation]);
         self.hold(texts.map(String::len).sum())?;
-        if !scopes.is_empty() {
-            let told = "a call counts in no scopes of its caller's: name them in the caller's own proposals";
-            return Err(invalid("scopes", told).into());
-        }
+        check_call_scopes(&scopes)?;
         let work = self.work()?;
         let host = work
             .shared

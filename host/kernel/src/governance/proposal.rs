@@ -31,6 +31,19 @@ pub struct Proposed<'a> {
     pub message: &'a str,
 }
 
+/// Scopes are named in proposals: what a primitive calls another for counts in none of its own.
+///
+/// # Errors
+/// `invalid_request` where a call names some.
+pub fn check_call_scopes(scopes: &[(String, String)]) -> Result<(), Failure> {
+    if scopes.is_empty() {
+        return Ok(());
+    }
+    let told =
+        "a call counts in no scopes of its caller's: name them in the caller's own proposals";
+    Err(Failure::invalid("scopes", told))
+}
+
 impl Proposed<'_> {
     /// Checks it by the bounds and by its action's declaration.
     ///

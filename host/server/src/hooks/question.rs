@@ -51,7 +51,7 @@ pub enum Said {
 pub async fn ask(app: &App, request: &HostRequest, hook: &HookRecord, event: &str) -> Said {
     ask_once(app, request, hook, event).await.unwrap_or_else(|why| {
         tracing::warn!(
-            hook = charter_adapters::hooks::redact_id(&hook.id),
+            hook = charter_kernel::unit::beginning(&hook.id),
             event,
             request = request.id,
             why,

@@ -7,7 +7,6 @@
 
 use std::sync::Arc;
 
-use charter_adapters::hooks::redact_id;
 use charter_engine::hook::{QUESTION, SIGNAL};
 use charter_engine::job::{JobRecord, NAME, Owner, Payload};
 use charter_governance::lifecycle::{Change, is_told};
@@ -15,7 +14,7 @@ use charter_kernel::id::{ProjectId, UserId};
 use charter_kernel::refusal::{Code, Refusal};
 use charter_kernel::role::Role;
 use charter_kernel::scope::{Actor, ActorKind, Principal, Scope};
-use charter_kernel::unit::Guard;
+use charter_kernel::unit::{Guard, beginning};
 use charter_registry::served::Served;
 use charter_tenancy::directory::{ProjectRecord, UserRecord, profile_revoked};
 use charter_tenancy::place::{self, Party, Unplaced};
@@ -58,9 +57,8 @@ impl<'a> Work<'a> {
         let by = match (self.asked, self.signal) {
             (Some(asked), _) => asked.clone(),
             (None, SIGNAL | QUESTION) => {
-                let hook = self.payload.member("hook_id");
-                let is_signed = self.payload.member("provider").is_string();
-                inbound(hook.as_str().unwrap_or_default(), is_signed)
+                let [hook, provider] = self.payload.members(["hook_id", "provider"]);
+                inbound(hook.as_str().unwrap_or_default(), provider.is_string())
             }
             (None, NAME) => Principal { role: Some(Role::Viewer), ..system() },
             (None, _) => system(),
@@ -98,7 +96,7 @@ pub(crate) fn of_owner(by: Principal, owner: &Owner) -> Principal {
 /// does more, such as to spend or to call others, only on a provider's that is `signed`.
 pub(crate) fn inbound(hook: &str, signed: bool) -> Principal {
     let role = if signed { None } else { Some(Role::Viewer) };
-    Principal { role, ..Principal::of(Actor::new(ActorKind::Hook, redact_id(hook))) }
+    Principal { role, ..Principal::of(Actor::new(ActorKind::Hook, beginning(hook))) }
 }
 
 /// Work that may run. Only [`admit`] makes it.
@@ -144,7 +142,8 @@ pub(crate) async fn admit(app: &App, work: &Work<'_>) -> Result<Admitted, Refusa
     let (change, told) = (Change::of(work.signal), is_told(work.signal, work.payload));
     let (principal, owner) = (work.principal(), work.place());
     if change == Some(Change::Deleted) {
-        let test = work.payload.member("test").as_bool().unwrap_or_default();
+        let [test] = work.payload.members(["test"]);
+        let test = test.as_bool().unwrap_or_default();
         let party = app.directory.party_of_deleted(principal, owner, test).await;
         return Ok(Admitted::new(party.map_err(word_unplaced)?, told, primitive.active().clone()));
     }

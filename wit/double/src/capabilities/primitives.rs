@@ -3,6 +3,7 @@
 //! A nested change has the key that the host would give it: the same for each run of the request,
 //! another for each call of it. Asked again under its key it is answered as before.
 
+use charter_kernel::governance::proposal::check_call_scopes;
 use charter_kernel::idempotency::{self, Fingerprint, Recall, Record, decide};
 use charter_kernel::refusal::Failure;
 use charter_kernel::standing::{Reason, Standing};
@@ -80,8 +81,9 @@ impl Primitives for Double {
         parameters: &[(String, String)],
         body: Option<&str>,
         idempotency_key: Option<&str>,
-        _: &[(String, String)],
+        scopes: &[(String, String)],
     ) -> Answer<Reply> {
+        check_call_scopes(scopes).map_err(raw)?;
         let text = body.unwrap_or("null");
         let nested = self.reading("primitives", |world, work| {
             work.prepare_call(world, (operation, parameters, text), idempotency_key)
