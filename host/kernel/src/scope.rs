@@ -6,13 +6,15 @@
 //! The [`Principal`] says who acts, with which role and under which pins: a property of
 //! the credential, which no way of naming a subject changes.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
 use crate::id::{OrganizationId, ProjectId, UserId};
 use crate::manifest::CollectionReach;
 use crate::role::Role;
 use crate::time::Instant;
-use crate::unit::Reach;
+use crate::unit::{Reach, beginning};
 
 /// Organization, project, user and principal of one request.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -227,12 +229,40 @@ pub struct Actor {
     pub kind: ActorKind,
     /// Its id; empty for the anonymous.
     pub id: String,
+    /// The whole of it, where its id is a credential and others see the beginning only.
+    #[serde(default, skip_serializing_if = "Whole::is_absent")]
+    whole: Whole,
+}
+
+/// A credential that nobody is shown.
+#[derive(Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+struct Whole(Option<String>);
+
+impl Whole {
+    fn is_absent(&self) -> bool {
+        self.0.is_none()
+    }
+}
+
+impl fmt::Debug for Whole {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.is_absent() { "-" } else { "…" })
+    }
 }
 
 impl Actor {
     /// The actor of this kind and id.
     pub fn new(kind: ActorKind, id: impl Into<String>) -> Self {
-        Self { kind, id: id.into() }
+        Self { kind, id: id.into(), whole: Whole::default() }
+    }
+    /// The actor of this kind whose id is a credential: it is shown by its beginning.
+    pub fn by_credential(kind: ActorKind, credential: &str) -> Self {
+        Self { whole: Whole(Some(credential.to_owned())), ..Self::new(kind, beginning(credential)) }
+    }
+    /// The id that no other actor of its kind has. Nobody is shown it.
+    pub fn whole_id(&self) -> &str {
+        self.whole.0.as_deref().unwrap_or(&self.id)
     }
     /// The host itself, doing `what`.
     pub fn system(what: &str) -> Self {

@@ -173,3 +173,17 @@ fn a_principal_of_an_earlier_build_has_no_pins() {
     assert_eq!((scope.role(), scope.actor().id.as_str()), (Some(Role::Viewer), "k"));
     assert_eq!(scope.principal().role, scope.role());
 }
+
+#[test]
+fn a_credential_is_an_actor_that_others_see_the_beginning_of() {
+    let id = "0123456789abcdef0123456789abcdef";
+    let hook = Actor::by_credential(ActorKind::Hook, id);
+    assert_eq!((hook.id.as_str(), hook.whole_id()), ("01234567…", id));
+    assert!(!format!("{hook:?}").contains("9abcdef"), "{hook:?}");
+    let kept = serde_json::to_string(&hook).unwrap();
+    assert_eq!(serde_json::from_str::<Actor>(&kept).unwrap(), hook);
+    // As earlier builds have kept it, and as it is kept of all others.
+    let plain = format!(r#"{{"kind":"hook","id":"{id}"}}"#);
+    let former: Actor = serde_json::from_str(&plain).unwrap();
+    assert_eq!((former.whole_id(), serde_json::to_string(&former).unwrap()), (id, plain));
+}

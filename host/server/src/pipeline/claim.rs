@@ -156,7 +156,7 @@ fn address(caller: &Caller, operation: &str, client: &ClientKey) -> (String, Key
     let organization = place.map(|place| place.organization().id.to_string()).unwrap_or_default();
     let (kind, principal) = place.map_or(("operator", "operator"), |place| {
         let actor = place.scope().actor();
-        (actor.kind.as_str(), actor.id.as_str())
+        (actor.kind.as_str(), actor.whole_id())
     });
     let id = idempotency::record_id(idempotency::RecordPlace {
         organization: &organization,

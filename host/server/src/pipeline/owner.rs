@@ -14,7 +14,7 @@ use charter_kernel::id::{ProjectId, UserId};
 use charter_kernel::refusal::{Code, Refusal};
 use charter_kernel::role::Role;
 use charter_kernel::scope::{Actor, ActorKind, Principal, Scope};
-use charter_kernel::unit::{Guard, beginning};
+use charter_kernel::unit::Guard;
 use charter_registry::served::Served;
 use charter_tenancy::directory::{ProjectRecord, UserRecord, profile_revoked};
 use charter_tenancy::place::{self, Party, Unplaced};
@@ -96,7 +96,7 @@ pub(crate) fn of_owner(by: Principal, owner: &Owner) -> Principal {
 /// does more, such as to spend or to call others, only on a provider's that is `signed`.
 pub(crate) fn inbound(hook: &str, signed: bool) -> Principal {
     let role = if signed { None } else { Some(Role::Viewer) };
-    Principal { role, ..Principal::of(Actor::new(ActorKind::Hook, beginning(hook))) }
+    Principal { role, ..Principal::of(Actor::by_credential(ActorKind::Hook, hook)) }
 }
 
 /// Work that may run. Only [`admit`] makes it.
