@@ -10,7 +10,7 @@ use charter_kernel::manifest::Paging;
 use charter_kernel::refusal::{Code, Refusal};
 use charter_kernel::role::Role;
 use charter_kernel::time::Instant;
-use charter_kernel::unit::Reach;
+use charter_kernel::unit::{self, Draft, Reach, Space, Write};
 use charter_store::{Query, Txn};
 use charter_tenancy::directory::{KeyRecord, ProjectRecord};
 use charter_tenancy::identity::Identity;
@@ -41,9 +41,10 @@ use crate::serve::{Answer, Body, Created};
 /// How many keys go with the commit that ends what they are pinned to. Any beyond are dead all the
 /// same, and left to the workers.
 const PINNED_ENDED_MAX: u32 = 400;
-/// Keys of one user that its own keys can make: the others are the organization's. Requests of the
-/// same moment make a few more.
+/// Keys of one user that its own keys can make: the others are the organization's.
 const PINNED_MAX: u64 = 100;
+/// The collection of the row by which a user's own keys make others one after the other.
+const TURNS: &str = "key_turns";
 
 /// The rows of API keys.
 pub fn routes() -> Vec<HostRoute> {
@@ -329,9 +330,12 @@ fn wider(param: &str, message: String) -> Refusal {
 /// 409 where the user has as many as its own keys can make.
 async fn has_room(txn: &mut Txn, place: &Place) -> Result<(), Refusal> {
     let Some(user) = place.scope().principal().user.as_ref() else { return Ok(()) };
+    // One after the other, of one user: whoever finds that another came in between counts once more.
+    let turn = unit::Key::new(&Reach::user(user.as_str()), &Space::host(TURNS), "own");
+    txn.get(&turn).await.map_err(stored::reading)?;
+    txn.write(Write::Put { key: turn, draft: Draft { body: "{}".into(), ..Draft::default() } });
     let reach = Reach::organization(place.organization().id.as_str());
-    // Counted once more where another is made meanwhile.
-    let of_user = Query::all(&reach, &ApiKey::space()).equal("user_id", user.as_str());
+    let of_user = Query::all(&reach, &ApiKey::space()).equal("user_id", user.as_str()).relax();
     if txn.count(&of_user).await.map_err(stored::reading)? < PINNED_MAX {
         return Ok(());
     }

@@ -66,21 +66,24 @@ async fn a_key_of_a_user_makes_so_many_and_the_organization_more() {
     let (project, user): (_, UserId) = (user.project.clone(), user.id.clone());
     let own = bed.stored_key(&bed.key).await;
     let pinned = ApiKey { project: Some(project), user: Some(user.clone()), ..own };
-    let pinned = bed.put_keys(99, &pinned, "pinned").await.remove(0);
+    let pinned = bed.put_keys(98, &pinned, "pinned").await.remove(0);
     let identity = Identity::Key(Arc::new(record(&pinned)));
     let asks = HostRequest { body: json!({"name": "one more"}), ..bed.request(identity).await };
     let beside = begun(bed.app(), &asks, crate::handler!(keys::create_key)).await;
     let last = bed.makes_key(&asks).await.unwrap();
-    assert!(beside.commit().await.is_err(), "it had found room for one");
+    assert!(beside.commit().await.is_err(), "another came in between");
+    let beside = begun(bed.app(), &asks, crate::handler!(keys::create_key)).await;
+    let body = json!({"name": "of the organization", "user_id": user});
+    let free = HostRequest { body, ..bed.by_key().await };
+    let extra = bed.makes_key(&free).await.unwrap();
+    assert!(beside.commit().await.is_ok(), "keys that others make are not in its way");
     let refused = bed.makes_key(&asks).await.unwrap_err();
     assert_eq!(
         (refused.code, refused.reason.as_deref()),
         (Code::StateConflict, Some("too_many_keys"))
     );
-    let body = json!({"name": "of the organization", "user_id": user});
-    let free = HostRequest { body, ..bed.by_key().await };
-    let extra = bed.makes_key(&free).await.unwrap();
-    for made in [last, extra] {
+    let more = bed.makes_key(&free).await.unwrap();
+    for made in [last, extra, more] {
         let parameters = vec![("id".to_owned(), made["id"].as_str().unwrap().to_owned())];
         let request = HostRequest { parameters, ..bed.by_key().await };
         called(bed.app(), &request, crate::handler!(keys::revoke_key)).await.unwrap();
