@@ -161,7 +161,10 @@ pub(super) fn check_data_dir(dir: &Path) -> anyhow::Result<()> {
 /// The fault that keeps it from starting, in words for the operator.
 pub async fn start(mut config: Config, clock: Arc<dyn Clock>) -> anyhow::Result<Running> {
     data_dir(&config.data.dir)?;
-    config.http.connections_max = files::fit(config.http.connections_max);
+    // Each listener has as many.
+    let listeners = 1 + usize::from(config.operator.listen.is_some());
+    let wanted = config.http.connections_max.saturating_mul(listeners);
+    config.http.connections_max = (files::fit(wanted) / listeners).max(1);
     let settings = store_config(&config, clock);
     let hold = Store::hold(&settings).map_err(offline::explain_open_error)?;
     let store = Store::open(settings).await.map_err(offline::explain_open_error)?;
