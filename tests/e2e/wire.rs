@@ -605,6 +605,20 @@ fn connections_beyond_the_limit_wait_their_turn() {
 }
 
 #[test]
+fn a_name_that_a_parser_has_a_meaning_for_is_refused() {
+    let world = World::shared(Database::Sqlite);
+    let tenant = Tenant::register(&Client::new(world.server().address()));
+    let user = format!("/v1/users/{}", tenant.user("agent"));
+    for name in ["$serde_json::private::RawValue", "\\u0024serde_json::private::RawValue"] {
+        let body = format!(r#"{{"metadata":{{"{name}":"{{"}}}}"#);
+        let sent = tenant.client.call("PATCH", &user).header("content-type", "application/json");
+        let refused = sent.bytes(body).send();
+        refused.expect_error(400, "invalid_input");
+        assert!(refused.text().contains("is reserved"), "{refused}");
+    }
+}
+
+#[test]
 fn http_2_is_spoken_to_those_who_speak_it() {
     let world = World::shared(Database::Sqlite);
     let client = Client::http2(world.server().address());

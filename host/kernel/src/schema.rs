@@ -22,7 +22,7 @@ mod query;
 mod words;
 
 use cost::Pass;
-pub use json::parse_json;
+pub use json::{check_json, parse_json};
 pub use query::{coerce_query, parse_query};
 
 /// A compiled schema. Cheap to clone.

@@ -1,6 +1,7 @@
 //! A call and its answer across the interface: what the guest is told of its caller, and what its
 //! answer may be.
 
+use charter_kernel::schema::check_json;
 use charter_kernel::scope::Scope;
 use serde_json::json;
 
@@ -125,8 +126,7 @@ pub(super) fn check_answer(work: &Work, answer: bindings::Answer) -> Result<Said
         Body::None => AnswerBody::None,
         Body::Json(text) => {
             sized(text.len())?;
-            serde_json::from_str::<serde::de::IgnoredAny>(&text)
-                .map_err(|error| format!("the answer is not JSON: {error}"))?;
+            check_json(&text).map_err(|error| format!("the answer is not JSON: {error}"))?;
             AnswerBody::Json(text)
         }
         Body::Bytes((content_type, bytes)) => {

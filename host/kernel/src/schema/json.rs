@@ -1,16 +1,97 @@
 //! JSON text from outside, parsed with care: UTF-8, bounded depth, no member twice.
 //!
 //! Two readers of one document must read the same thing. A member that stands twice is where they
-//! differ (the host checks the last, a guest takes the first), so it is refused.
+//! differ (the host checks the last, a guest takes the first), so it is refused. So are names that
+//! serde_json itself gives a meaning to: who reads a plain value finds what stands behind them in
+//! the place of the object.
 
 use std::fmt;
 
-use serde::Deserializer as _;
-use serde::de::{DeserializeSeed, Error as _, MapAccess, SeqAccess, Visitor};
+use serde::de::{DeserializeSeed, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::{Deserialize as _, Deserializer as _};
 use serde_json::{Map, Number, Value};
 
 use crate::fault::Fault;
 use crate::limits::JSON_DEPTH_MAX;
+
+/// The beginning of the names that serde_json gives a meaning to.
+const RESERVED: &str = "$serde_json::private::";
+/// Arrays and objects that an answer nests beyond those of a document: it wraps some.
+const ANSWER_DEPTH: usize = 4;
+
+/// Checks the JSON text of an answer, which goes out as it is.
+///
+/// # Errors
+/// The fault of the text.
+pub fn check_json(text: &str) -> Result<(), String> {
+    if depth(text) > JSON_DEPTH_MAX + ANSWER_DEPTH {
+        return Err(format!("it nests more than {} deep", JSON_DEPTH_MAX + ANSWER_DEPTH));
+    }
+    // A name that is spelled in escapes is found only by whoever reads it.
+    let may_be_reserved = text.contains(RESERVED) || text.contains("\\u");
+    let mut reader = serde_json::Deserializer::from_str(text);
+    let checked = match may_be_reserved {
+        true => reader.deserialize_any(Names),
+        false => IgnoredAny::deserialize(&mut reader).map(drop),
+    };
+    checked.and_then(|()| reader.end()).map_err(|error| error.to_string())
+}
+
+fn admit_name<E: serde::de::Error>(name: &str) -> Result<(), E> {
+    if name.starts_with(RESERVED) {
+        return Err(E::custom(format!(
+            "a member's name begins with `{RESERVED}`, which is reserved"
+        )));
+    }
+    Ok(())
+}
+
+/// Reads no more than names.
+struct Names;
+
+impl<'de> DeserializeSeed<'de> for Names {
+    type Value = ();
+    fn deserialize<D: serde::Deserializer<'de>>(self, from: D) -> Result<(), D::Error> {
+        from.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Names {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a JSON value")
+    }
+    fn visit_unit<E>(self) -> Result<(), E> {
+        Ok(())
+    }
+    fn visit_bool<E>(self, _: bool) -> Result<(), E> {
+        Ok(())
+    }
+    fn visit_i64<E>(self, _: i64) -> Result<(), E> {
+        Ok(())
+    }
+    fn visit_u64<E>(self, _: u64) -> Result<(), E> {
+        Ok(())
+    }
+    fn visit_f64<E>(self, _: f64) -> Result<(), E> {
+        Ok(())
+    }
+    fn visit_str<E>(self, _: &str) -> Result<(), E> {
+        Ok(())
+    }
+    fn visit_seq<A: SeqAccess<'de>>(self, mut from: A) -> Result<(), A::Error> {
+        while from.next_element_seed(Names)?.is_some() {}
+        Ok(())
+    }
+    fn visit_map<A: MapAccess<'de>>(self, mut from: A) -> Result<(), A::Error> {
+        while let Some(name) = from.next_key::<String>()? {
+            admit_name(&name)?;
+            from.next_value_seed(Names)?;
+        }
+        Ok(())
+    }
+}
 
 /// Parses a JSON document.
 ///
@@ -101,6 +182,7 @@ impl<'de> Visitor<'de> for Document {
                 let shown: String = name.chars().take(64).collect();
                 return Err(A::Error::custom(format!("the member {shown:?} stands twice")));
             }
+            admit_name(&name)?;
             let value = from.next_value_seed(Document)?;
             members.insert(name, value);
         }
@@ -111,7 +193,6 @@ impl<'de> Visitor<'de> for Document {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use serde_json::json;
 
     use super::*;
 
@@ -153,12 +234,34 @@ mod tests {
         ] {
             assert!(parse_json(bytes).is_err(), "{bytes:?}");
         }
-        let raw = json!({"$serde_json::private::RawValue": "[1]"});
-        assert_eq!(
-            parse_json(raw.to_string().as_bytes()),
-            Ok(raw),
-            "no member name has a meaning of its own"
-        );
+    }
+
+    #[test]
+    fn what_a_plain_reader_takes_for_something_else_is_refused() {
+        for text in [
+            r#"{"$serde_json::private::RawValue":"[1]"}"#,
+            r#"{"a":[{"b":0,"$serde_json::private::RawValue":"{"}]}"#,
+            r#"{"\u0024serde_json::private::RawValue":"[1]"}"#,
+            r#"{"$serde_json::\u0070rivate::Number":"1"}"#,
+        ] {
+            let fault = parse_json(text.as_bytes()).unwrap_err();
+            assert!(fault.message.contains("is reserved"), "{text}: {fault}");
+            assert!(check_json(text).unwrap_err().contains("is reserved"), "{text}");
+        }
+        for text in [r#"{"$serde_json":1,"a":"$serde_json::private::RawValue"}"#, r#"["\u0024"]"#] {
+            assert!(parse_json(text.as_bytes()).is_ok(), "{text}");
+            assert_eq!(check_json(text), Ok(()), "{text}");
+        }
+    }
+
+    #[test]
+    fn an_answer_is_json_that_the_host_can_keep_within_its_own() {
+        let nested = |depth: usize| format!("{}{}", "[".repeat(depth), "]".repeat(depth));
+        assert_eq!(check_json(&nested(JSON_DEPTH_MAX + ANSWER_DEPTH)), Ok(()));
+        assert!(check_json(&nested(JSON_DEPTH_MAX + ANSWER_DEPTH + 1)).is_err());
+        for text in ["", "{", "{} x", "[1,]", r#"["\u00"]"#] {
+            assert!(check_json(text).is_err(), "{text:?}");
+        }
     }
 
     proptest! {

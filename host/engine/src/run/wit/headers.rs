@@ -4,6 +4,7 @@
 use charter_kernel::limits::{
     ANSWER_HEADER_BYTES_MAX, ANSWER_HEADERS_MAX, RETRY_AFTER_SECONDS_MAX,
 };
+use charter_kernel::schema::check_json;
 
 /// The headers that a guest sets; any other is left out.
 const ADMITTED: [&str; 6] = [
@@ -74,9 +75,7 @@ pub(super) fn media_type(name: &str, bytes: &[u8]) -> Result<(), String> {
     }
     let text =
         std::str::from_utf8(bytes).map_err(|_| format!("the answer is {essence} and not UTF-8"))?;
-    serde_json::from_str::<serde::de::IgnoredAny>(text)
-        .map(drop)
-        .map_err(|error| format!("the answer is {essence} and not JSON: {error}"))
+    check_json(text).map_err(|error| format!("the answer is {essence} and not JSON: {error}"))
 }
 
 #[cfg(test)]
