@@ -96,14 +96,14 @@ impl State {
         }
         self.rows.insert(key, stored);
     }
-    /// Leaves these rows as if nobody had asked for them.
-    pub fn leave(&mut self, is_left: impl Fn(&Key) -> bool) {
-        self.rows.retain(|key, _| !is_left(key));
+    /// Hands none of these rows out.
+    pub fn pass_over(&mut self, is_left: impl Fn(&Key) -> bool) {
         self.due.values_mut().for_each(|due| due.retain(|(_, key)| !is_left(key)));
     }
-    /// The rows that the database has.
-    pub fn rows(&self) -> impl Iterator<Item = &Key> {
-        self.rows.iter().filter(|(_, stored)| stored.is_some()).map(|(key, _)| key)
+    /// The rows of a group, due or not.
+    pub fn group(&self, space: &Space, group: &str) -> impl Iterator<Item = &Key> {
+        let rows = self.due.get(&(space.clone(), group.to_owned()));
+        rows.into_iter().flatten().map(|(_, key)| key)
     }
     /// Whether the row was prefetched.
     pub fn knows_row(&self, key: &Key) -> bool {

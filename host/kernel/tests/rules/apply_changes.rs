@@ -5,7 +5,9 @@ use charter_kernel::apply::{
     Changes, ClaimChange, Head, LogChange, NewEntry, NewFact, RowChange, SpaceChange, State, apply,
     facts_log,
 };
-use charter_kernel::unit::{Claim, Fact, FactKind, Guard, Key, Reach, Space, Take, Unit, Write};
+use charter_kernel::unit::{
+    Claim, Draft, Fact, FactKind, Guard, Key, Reach, Space, Take, Unit, Write,
+};
 
 use crate::bed::{Database, NOW, insert, key, leased, put, reach, space, take, unit};
 
@@ -34,9 +36,18 @@ fn what_was_prefetched_is_known_whether_it_is_there_or_not() {
     let state = prefetched(&Database::with(vec![insert("a", "{}")]), &["b"]);
     let known = ["a", "b", "c"].map(|id| state.knows_row(&key(id)));
     assert_eq!(known, [true, true, false]);
-    assert_eq!(state.rows().collect::<Vec<_>>(), [&key("a")]);
     assert!(state.knows_space(&reach(), &space()));
     assert!(!state.knows_space(&Reach::user("other"), &space()));
+}
+
+#[test]
+fn rows_that_are_passed_over_are_known_and_not_handed_out() {
+    let writes = vec![leased("a", "g", NOW), leased("b", "g", NOW), leased("c", "other", NOW)];
+    let mut state = prefetched(&Database::with(writes), &[]);
+    assert_eq!(state.group(&space(), "g").collect::<Vec<_>>(), [&key("a"), &key("b")]);
+    state.pass_over(|of| *of == key("a"));
+    assert_eq!(state.group(&space(), "g").collect::<Vec<_>>(), [&key("b")]);
+    assert!(state.knows_row(&key("a")));
 }
 
 #[test]

@@ -6,7 +6,6 @@
 use std::collections::BTreeSet;
 
 use charter_kernel::apply::{Head, RowLock, State, Touches};
-use charter_kernel::governance::hold::is_book;
 use charter_kernel::limits::TAKEN_BYTES_MAX;
 use charter_kernel::time::Instant;
 use charter_kernel::unit::{Claim, Key, LogKey, Reach, Space};
@@ -135,10 +134,7 @@ pub(super) async fn prefetch(
         }
         if left == 0 {
             // The next finds those that came due meanwhile.
-            state.leave(|key| {
-                let space = (key.reach.clone(), key.space.clone());
-                unknown.contains(&space) && !touches.rows.contains_key(key)
-            });
+            state.pass_over(|key| unknown.contains(&(key.reach.clone(), key.space.clone())));
             return Ok(state);
         }
         run(connection, "ROLLBACK TO SAVEPOINT found").await?;
@@ -146,10 +142,10 @@ pub(super) async fn prefetch(
     }
 }
 
-/// The spaces of rows that were found and not asked for, as far as nobody has asked for them. Books
-/// have none.
+/// The spaces of what may be handed out, as far as nobody has asked for them: also of a row that
+/// another unit of the batch only reads.
 fn unknown_spaces(state: &State, touches: &Touches) -> BTreeSet<(Reach, Space)> {
-    let found = state.rows().filter(|key| !touches.rows.contains_key(key) && !is_book(&key.space));
+    let found = touches.groups.keys().flat_map(|asked| state.group(&asked.space, &asked.group));
     let unknown = found.filter(|key| !state.knows_space(&key.reach, &key.space));
     unknown.map(|key| (key.reach.clone(), key.space.clone())).collect()
 }

@@ -17,6 +17,7 @@ on_both!(
     a_dropped_caller_does_not_cancel_its_unit,
     a_unit_that_another_commits_takes_its_conditions_with_it,
     hand_outs_across_reaches_wait_for_each_other_in_no_circle,
+    a_row_is_handed_out_beside_those_who_rely_on_it,
 );
 
 /// Two committers: on PostgreSQL two stores.
@@ -302,4 +303,35 @@ async fn hand_outs_across_reaches_wait_for_each_other_in_no_circle(bed: Bed) {
         }
     }
     assert_eq!(bed.deadlocks().await, 0);
+}
+
+/// In one batch with them.
+async fn a_row_is_handed_out_beside_those_who_rely_on_it(bed: Bed) {
+    let jobs = Space::host("jobs");
+    for round in 0..20 {
+        let now = bed.store.now();
+        let found = Key::new(&Reach::user("a"), &jobs, format!("due-{round}"));
+        let due = Draft { lease: Some(("mail".into(), now)), ..draft("{}") };
+        let insert = Write::Insert { key: found.clone(), draft: due };
+        bed.store.commit(unit(vec![insert])).await.unwrap();
+        let take = Take {
+            reach: None,
+            space: jobs.clone(),
+            group: "mail".into(),
+            until: now.plus_ms(30_000),
+            tokens: vec![format!("t-{round}")],
+        };
+        let relies = |n: usize| {
+            let guards = vec![Guard::Version { key: found.clone(), version: Some(1) }];
+            let note = Write::Insert { key: key(&format!("{round}-{n}")), draft: draft("{}") };
+            bed.store.commit(Unit { guards, ..unit(vec![note]) })
+        };
+        let takes = bed.store.commit(Unit { takes: vec![take], ..unit(Vec::new()) });
+        let (relied, taken) = tokio::join!(futures::future::join_all((0..8).map(relies)), takes);
+        assert_eq!(taken.unwrap().taken[0].len(), 1, "round {round}");
+        // Whoever comes behind the hand-out is told that the row has changed.
+        for relied in relied.into_iter().filter_map(Result::err) {
+            assert!(relied.refusal().is_none(), "round {round}: {relied:?}");
+        }
+    }
 }
