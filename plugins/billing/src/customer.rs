@@ -42,7 +42,9 @@ pub(crate) fn of(
     if let Some(customer) = configured_customer(binding).or(account.body.customer) {
         return Ok(customer);
     }
-    if let Some(customer) = CUSTOMERS.all().oldest_first().first().map_err(Refused::Unsure)? {
+    if let Some(customer) =
+        CUSTOMERS.all().oldest_first().relax().first().map_err(Refused::Unsure)?
+    {
         return Ok(customer.body.id);
     }
     documents::checkpoint().map_err(Refused::Unsure)?;

@@ -64,6 +64,23 @@ pub(crate) struct Issued {
     /// The holder to issue it to; forgotten once the issuer has made it, or has refused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     holder: Option<Holder>,
+    /// The bounds with which it is asked for, until it is made: what is asked again under a key must
+    /// be the same.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    asked: Option<Bounds>,
+}
+
+/// The bounds of a card, as its issuer is told them.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize, JsonSchema)]
+struct Bounds {
+    cap_cents: Option<u64>,
+    period: Period,
+}
+
+impl Bounds {
+    fn of(card: &Card) -> Self {
+        Self { cap_cents: card.cap_cents, period: card.period }
+    }
 }
 
 impl Issued {
@@ -196,7 +213,13 @@ pub(crate) fn holder(named: Option<Cardholder>) -> Result<Holder> {
 /// request's.
 pub(crate) fn issue_soon(card: Doc<Card>, holder: Holder) -> Result<String> {
     let hook = hooks::open("cards", &card.id, Scheme::Binding(ISSUER))?.id;
-    let issued = Issued { hook, reference: None, last4: None, holder: Some(holder) };
+    let issued = Issued {
+        hook,
+        reference: None,
+        last4: None,
+        holder: Some(holder),
+        asked: Some(Bounds::of(&card.body)),
+    };
     CARDS.replace(card.at(), Card { issued: Some(issued), ..card.body })?;
     let wanted = |waited| Job::new(ISSUE, &Wanted { card: card.id.clone(), waited });
     wanted(false)?
@@ -252,7 +275,7 @@ pub(crate) fn issue(run: &jobs::Run) -> Result<Answer> {
         Err(Refused::Final(failure)) => failure,
     };
     hooks::close(&issued.hook)?;
-    let issued = Some(Issued { holder: None, ..issued });
+    let issued = Some(Issued { holder: None, asked: None, ..issued });
     let canceled =
         cards::replace(card.at(), Card { status: Status::Canceled, issued, ..card.body })?;
     if !waited {
@@ -285,7 +308,7 @@ fn make(card: &Doc<Card>, issued: &Issued) -> Result<Issued, Refused> {
         .with("metadata[charter_card]", &card.id);
     let made = STRIPE.post(
         "/v1/issuing/cards",
-        bound_form(form, Status::Active, &card.body),
+        bound_form(form, Status::Active, issued.asked.unwrap_or_else(|| Bounds::of(&card.body))),
         &format!("charter-card-{}", card.id),
     )?;
     let reference = text(&made, "id")?;
@@ -293,21 +316,22 @@ fn make(card: &Doc<Card>, issued: &Issued) -> Result<Issued, Refused> {
         return Err(Refused::Unsure(Failure::provider("the issuer's answer has an odd id")));
     }
     let last4 = Some(text(&made, "last4")?);
-    Ok(Issued { hook: issued.hook.clone(), reference: Some(reference), last4, holder: None })
+    let hook = issued.hook.clone();
+    Ok(Issued { hook, reference: Some(reference), last4, holder: None, asked: None })
 }
 
 /// How a card stands, as its issuer is told: what it declines by itself, should it ever not ask.
-fn bound_form(form: Form, status: Status, card: &Card) -> Form {
+fn bound_form(form: Form, status: Status, bounds: Bounds) -> Form {
     let status = match status {
         Status::Active => "active",
         Status::Canceled => "canceled",
         Status::Frozen | Status::Pending => "inactive",
     };
     let form = form.with("status", status);
-    let Some(cap_cents) = card.cap_cents else {
+    let Some(cap_cents) = bounds.cap_cents else {
         return form.with("spending_controls[spending_limits]", "");
     };
-    let interval = match card.period {
+    let interval = match bounds.period {
         Period::Day => "daily",
         Period::Week => "weekly",
         Period::Month => "monthly",
@@ -351,7 +375,7 @@ fn tell(card: &Doc<Card>, status: Status, key: &str) -> Result<(), Refused> {
     let form = match status {
         // Nothing else of such a card may be changed.
         Status::Canceled => Form::default().with("status", "canceled"),
-        status => bound_form(Form::default(), status, &card.body),
+        status => bound_form(Form::default(), status, Bounds::of(&card.body)),
     };
     STRIPE.post(&format!("/v1/issuing/cards/{reference}"), form, key).map(drop)
 }
