@@ -5,9 +5,7 @@ use charter_kernel::apply::{
     Changes, ClaimChange, Head, LogChange, NewEntry, NewFact, RowChange, SpaceChange, State, apply,
     facts_log,
 };
-use charter_kernel::unit::{
-    Claim, Draft, Fact, FactKind, Guard, Key, Reach, Space, Take, Unit, Write,
-};
+use charter_kernel::unit::{Claim, Fact, FactKind, Guard, Key, Reach, Space, Take, Unit, Write};
 
 use crate::bed::{Database, NOW, insert, key, leased, put, reach, space, take, unit};
 
