@@ -111,14 +111,15 @@ pub(super) async fn prefetch(
         return Ok(state);
     }
     // A hand-out across reaches learns whose spaces it writes by what it finds. Committers lock spaces
-    // in their order, or they would wait for each other in a circle: where it holds some already, it
-    // lets go of all, and asks for those that it has learned of with the others.
+    // in their order, and logs behind them, or they would wait for each other in a circle: where it
+    // holds some already, it lets go of all, and asks for those that it has learned of with the others.
     let mut touches = touches.clone();
     let mut left = ASKED_MAX;
     loop {
         left -= 1;
         let mut state = State::new(numbered);
-        let holds_some = dialect == Dialect::Postgres && !touches.spaces.is_empty();
+        let holds_none = touches.spaces.is_empty() && touches.logs.is_empty();
+        let holds_some = dialect == Dialect::Postgres && !holds_none;
         if holds_some {
             run(connection, "SAVEPOINT found").await?;
         }

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use charter_kernel::unit::{Draft, Guard, Key, Reach, Refused, Space, Take, Unit, Write};
+use charter_kernel::unit::{Draft, Guard, Key, LogKey, Reach, Refused, Space, Take, Unit, Write};
 use charter_store::{CommitError, ReadError, Store, TransactError, WriteError};
 
 use crate::bed::{Bed, ORG, draft, indexed, key, number, on_both, reach, space, unit};
@@ -302,6 +302,29 @@ async fn hand_outs_across_reaches_wait_for_each_other_in_no_circle(bed: Bed) {
             assert_eq!(taken.len(), 1, "round {round}: what was due is handed out");
         }
     }
+    // And where one appends to a log, and finds what it hands out where the other writes.
+    let log = LogKey { reach: Reach::organization("o"), log: "told".into() };
+    let append = || Write::Append { log: log.clone(), name: "n".into(), payload: "{}".into() };
+    for round in 0..40 {
+        let now = bed.store.now();
+        let lease = Some(("log".to_owned(), now));
+        let due = insert("a", format!("logged-{round}"), Draft { lease, ..draft("{}") });
+        bed.store.commit(unit(vec![due])).await.unwrap();
+        let take = Take {
+            reach: None,
+            space: jobs.clone(),
+            group: "log".into(),
+            until: now.plus_ms(30_000),
+            tokens: vec![format!("log-{round}")],
+        };
+        let organization = "b".to_owned();
+        let takes = Unit { organization, takes: vec![take], ..unit(vec![append()]) };
+        let writes = unit(vec![insert("a", format!("beside-{round}"), draft("{}")), append()]);
+        let [one, other] = &stores;
+        let done = tokio::join!(one.commit(takes), other.commit(writes));
+        assert_eq!(done.0.unwrap().taken[0].len(), 1, "round {round}");
+        done.1.unwrap();
+    }
     assert_eq!(bed.deadlocks().await, 0);
 }
 
@@ -329,7 +352,7 @@ async fn a_row_is_handed_out_beside_those_who_rely_on_it(bed: Bed) {
         let takes = bed.store.commit(Unit { takes: vec![take], ..unit(Vec::new()) });
         let (relied, taken) = tokio::join!(futures::future::join_all((0..8).map(relies)), takes);
         assert_eq!(taken.unwrap().taken[0].len(), 1, "round {round}");
-        // Whoever comes behind the hand-out is told that the row has changed.
+        // Those that come behind the hand-out are told that the row has changed.
         for relied in relied.into_iter().filter_map(Result::err) {
             assert!(relied.refusal().is_none(), "round {round}: {relied:?}");
         }
