@@ -22,6 +22,7 @@ mod query;
 mod words;
 
 use cost::Pass;
+pub(crate) use json::is_reserved;
 pub use json::{check_json, parse_json};
 pub use query::{coerce_query, parse_query};
 

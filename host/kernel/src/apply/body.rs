@@ -7,6 +7,7 @@ use serde::ser::SerializeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::value::RawValue;
 
+use crate::schema::is_reserved;
 use crate::time::Instant;
 use crate::unit::{Draft, Key, Lease, Refused, Row};
 
@@ -50,6 +51,9 @@ pub fn merge(old: Option<&Row>, draft: &Draft, at: Instant, now: Instant) -> Row
 /// member's value stays.
 pub fn add_to_body(key: &Key, body: &str, field: &str, amount: i64) -> Result<String, Refused> {
     let refused = || Refused::NotAddable { key: key.clone(), field: field.into() };
+    if is_reserved(field) {
+        return Err(refused());
+    }
     let mut members: Members = serde_json::from_str(body).map_err(|_| refused())?;
     let slot = members.0.iter_mut().find(|(name, _)| name == field);
     let old: i64 = match &slot {

@@ -37,8 +37,13 @@ pub fn check_json(text: &str) -> Result<(), String> {
     checked.and_then(|()| reader.end()).map_err(|error| error.to_string())
 }
 
+/// Whether serde_json gives a member's name a meaning.
+pub(crate) fn is_reserved(name: &str) -> bool {
+    name.starts_with(RESERVED)
+}
+
 fn admit_name<E: serde::de::Error>(name: &str) -> Result<(), E> {
-    if name.starts_with(RESERVED) {
+    if is_reserved(name) {
         return Err(E::custom(format!(
             "a member's name begins with `{RESERVED}`, which is reserved"
         )));
