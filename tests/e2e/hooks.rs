@@ -322,7 +322,10 @@ on_both! {
         assert_eq!(below.get("/v1/queue").expect(200)["queues"].as_array().unwrap().len(), 1);
     }
 
-    fn a_call_that_was_answered_survives_a_crash(world: Builder::new().bare()) {
+    // A job that the crash takes amid its run comes again once its deadline is over.
+    fn a_call_that_was_answered_survives_a_crash(
+        world: Builder::new().bare().environment("CHARTER_JOBS_DEADLINE_MS", "5000")
+    ) {
         let tenant = tenant_with_script(world);
         let hook = open(&tenant.client, "crash", "standard-webhooks");
         let now = tenant.seconds();
