@@ -305,7 +305,10 @@ pub fn approval_listener(governance: &Governance, primitive: &str) -> Option<Str
 /// happened: neither its standing nor its kit keeps it from arriving, and there is nothing for a
 /// person to approve.
 pub fn is_told(signal: &str, payload: &Payload) -> bool {
-    let is_of_provider = || payload.members(["provider"]).into_iter().all(|name| name.is_string());
+    let is_of_provider = || {
+        let [provider] = payload.members(["provider"]);
+        provider.is_string()
+    };
     signal == charter_engine::hook::SIGNAL && is_of_provider()
         || Change::of(signal).is_some()
         || [DOUBT, APPROVAL].contains(&signal)

@@ -267,6 +267,17 @@ async fn a_unit_that_another_commits_takes_its_conditions_with_it(bed: Bed) {
     assert!(bed.store.get(&key("written")).await.unwrap().is_none());
 }
 
+/// One due job of a group, wherever it lies.
+fn across(bed: &Bed, group: &str, token: String) -> Take {
+    Take {
+        reach: None,
+        space: Space::host("jobs"),
+        group: group.to_owned(),
+        until: bed.store.now().plus_ms(30_000),
+        tokens: vec![token],
+    }
+}
+
 /// Each writes where the other finds what it hands out.
 async fn hand_outs_across_reaches_wait_for_each_other_in_no_circle(bed: Bed) {
     let stores = two(&bed).await;
@@ -286,13 +297,7 @@ async fn hand_outs_across_reaches_wait_for_each_other_in_no_circle(bed: Bed) {
         let hand_out = |found: &str, written: &str| Unit {
             organization: found.to_owned(),
             writes: vec![insert(written, format!("new-{round}"), draft("{}"))],
-            takes: vec![Take {
-                reach: None,
-                space: jobs.clone(),
-                group: found.to_owned(),
-                until: now.plus_ms(30_000),
-                tokens: vec![format!("{found}-{round}")],
-            }],
+            takes: vec![across(&bed, found, format!("{found}-{round}"))],
             ..Unit::default()
         };
         let [one, other] = &stores;
@@ -310,13 +315,7 @@ async fn hand_outs_across_reaches_wait_for_each_other_in_no_circle(bed: Bed) {
         let lease = Some(("log".to_owned(), now));
         let due = insert("a", format!("logged-{round}"), Draft { lease, ..draft("{}") });
         bed.store.commit(unit(vec![due])).await.unwrap();
-        let take = Take {
-            reach: None,
-            space: jobs.clone(),
-            group: "log".into(),
-            until: now.plus_ms(30_000),
-            tokens: vec![format!("log-{round}")],
-        };
+        let take = across(&bed, "log", format!("log-{round}"));
         let organization = "b".to_owned();
         let takes = Unit { organization, takes: vec![take], ..unit(vec![append()]) };
         let writes = unit(vec![insert("a", format!("beside-{round}"), draft("{}")), append()]);
@@ -337,13 +336,7 @@ async fn a_row_is_handed_out_beside_those_who_rely_on_it(bed: Bed) {
         let due = Draft { lease: Some(("mail".into(), now)), ..draft("{}") };
         let insert = Write::Insert { key: found.clone(), draft: due };
         bed.store.commit(unit(vec![insert])).await.unwrap();
-        let take = Take {
-            reach: None,
-            space: jobs.clone(),
-            group: "mail".into(),
-            until: now.plus_ms(30_000),
-            tokens: vec![format!("t-{round}")],
-        };
+        let take = across(&bed, "mail", format!("t-{round}"));
         let relies = |n: usize| {
             let guards = vec![Guard::Version { key: found.clone(), version: Some(1) }];
             let note = Write::Insert { key: key(&format!("{round}-{n}")), draft: draft("{}") };
