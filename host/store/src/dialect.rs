@@ -33,7 +33,7 @@ const WORDS: &[(&str, &str, &str)] = &[
     ("{text_table}", SQLITE_TEXT_TABLE, POSTGRES_TEXT_TABLE),
     ("{log_entries_by_row}", SQLITE_LOG_ENTRIES_BY_ROW, ""),
     ("{alone}", "", "FOR NO KEY UPDATE OF d"),
-    ("{shared}", "", "FOR SHARE OF d"),
+    ("{at_once}", "", "FOR UPDATE OF d SKIP LOCKED"),
 ];
 
 /// The column that says how many rows a page would have without its bound in bytes.

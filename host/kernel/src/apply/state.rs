@@ -222,7 +222,9 @@ impl State {
             .iter()
             .filter(|at| !self.merged.spaces.contains_key(at))
             .map(|at| (at, 0));
-        let spaces = bumped.chain(searched).map(|((reach, space), after)| {
+        let mut spaces: Vec<_> = bumped.chain(searched).collect();
+        spaces.sort();
+        let spaces = spaces.into_iter().map(|((reach, space), after)| {
             let before = self.spaces.get(&(reach.clone(), space.clone())).copied().flatten();
             SpaceChange { reach, space, before, after }
         });

@@ -1,9 +1,10 @@
 //! One attempt at a batch: begin, prefetch, decide, write, commit.
 
+use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use charter_kernel::apply::{Changes, State, Touches, apply};
-use charter_kernel::unit::{LogKey, Reach, Space};
+use charter_kernel::unit::{Claim, LogKey, Reach, Space};
 
 use super::Shared;
 use super::mark::Mark;
@@ -39,12 +40,14 @@ pub(super) enum Attempt {
     InDoubt(Outcome, String),
 }
 
-/// `begun`: the connection is in a transaction already, which has its turns.
+/// `begun`: the connection is in a transaction already, which has its turns. `given_up`: the claims that
+/// rows of former attempts took along; they are asked for ahead, with all others.
 pub(super) async fn attempt(
     shared: &Shared,
     connection: &mut Connection,
     begun: bool,
     jobs: &[Job],
+    given_up: &mut BTreeSet<Claim>,
     mark: &Mark,
 ) -> Result<Attempt, Trouble> {
     let (database, dialect) = (&shared.database, shared.database.dialect);
@@ -58,6 +61,7 @@ pub(super) async fn attempt(
     let numbered = dialect == Dialect::Sqlite;
     let mut touches = Touches::default();
     jobs.iter().for_each(|job| touches.add(&job.unit, numbered));
+    touches.claims.extend(given_up.iter().cloned());
     let now = shared.config.clock.now();
     let read = prefetch(connection, dialect, &touches, numbered, now);
     let mut state = match database.answer(read).await.map_err(Trouble::from) {
@@ -80,7 +84,11 @@ pub(super) async fn attempt(
     let written = write(connection, dialect, &changes, &epochs, mark);
     let transaction = match database.answer(written).await {
         Ok(transaction) => transaction,
-        Err(trouble) => return Err(again(database, connection, trouble).await),
+        Err(trouble) => {
+            let gone = changes.claims.iter().filter(|change| change.after.is_none());
+            given_up.extend(gone.map(|change| change.claim.clone()));
+            return Err(again(database, connection, trouble).await);
+        }
     };
     let written = Written::of(&changes, numbered);
     let committed = database.answer(run(&mut *connection, "COMMIT")).await;

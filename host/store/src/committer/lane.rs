@@ -201,13 +201,15 @@ impl Lane {
     async fn attempts(&mut self, jobs: &[Job]) -> Result<Outcome, Trouble> {
         let mut races = 0;
         let mut passing = 0;
+        let mut given_up = BTreeSet::new();
         let begun = tokio::time::Instant::now();
         loop {
             self.mark.advance();
             let has_turns = std::mem::take(&mut self.has_turns);
             let attempted = match &mut self.connection {
                 Some(connection) => {
-                    attempt(&self.shared, connection, has_turns, jobs, &self.mark).await
+                    attempt(&self.shared, connection, has_turns, jobs, &mut given_up, &self.mark)
+                        .await
                 }
                 None => match self.shared.database.writer().await {
                     Ok(connection) => {
@@ -216,6 +218,7 @@ impl Lane {
                             self.connection.insert(connection),
                             false,
                             jobs,
+                            &mut given_up,
                             &self.mark,
                         )
                         .await

@@ -1,14 +1,15 @@
 //! Reads, and on PostgreSQL locks, everything that a batch touches: one statement.
 //!
-//! Rows that do not exist cannot be locked; the write's guards catch those that come into being
-//! meanwhile.
+//! Everything is asked for in one order, that of [`Touches`], so that committers never wait for each
+//! other in a circle. Rows that do not exist cannot be locked; the write's guards catch those that
+//! come into being meanwhile.
 
 use std::collections::BTreeSet;
 
 use charter_kernel::apply::{Head, RowLock, State, Touches};
 use charter_kernel::limits::TAKEN_BYTES_MAX;
 use charter_kernel::time::Instant;
-use charter_kernel::unit::{Claim, Key, LogKey, Reach, Space};
+use charter_kernel::unit::{Claim, LogKey, Reach, Space};
 
 use super::each::{self, Cell, Cells, Each, cells};
 use crate::dialect::Dialect;
@@ -16,17 +17,20 @@ use crate::document::{columns, parse_holder, read_row};
 use crate::sql::{Connection, Row, run};
 
 /// Selects of the parts; every one has the same columns: what it is, nine texts, six numbers.
-const ALONE: &str = concat!(
+const ROWS_SQLITE: &str = concat!(
     "SELECT 'row' AS kind, ",
     columns!(),
-    " FROM {each} k CROSS JOIN documents d WHERE d.reach = {t0} AND d.space = {t1} AND d.id = {t2} \
-     ORDER BY d.reach, d.space, d.id {alone}"
+    " FROM {each} k CROSS JOIN documents d WHERE d.reach = {t0} AND d.space = {t1} AND d.id = {t2}"
 );
-const SHARED: &str = concat!(
+/// One after the other, shared or alone: a pass for each kind would be two orders over one table.
+const ROWS_POSTGRES: &str = concat!(
     "SELECT 'row' AS kind, ",
     columns!(),
-    " FROM {each} k CROSS JOIN documents d WHERE d.reach = {t0} AND d.space = {t1} AND d.id = {t2} \
-     ORDER BY d.reach, d.space, d.id {shared}"
+    " FROM {each} k LEFT JOIN LATERAL (SELECT * FROM documents r WHERE {n3} = 1 \
+         AND r.reach = {t0} AND r.space = {t1} AND r.id = {t2} FOR NO KEY UPDATE) a ON true \
+     LEFT JOIN LATERAL (SELECT * FROM documents r WHERE {n3} = 0 \
+         AND r.reach = {t0} AND r.space = {t1} AND r.id = {t2} FOR SHARE) s ON true \
+     CROSS JOIN LATERAL (SELECT a.* WHERE a.id IS NOT NULL UNION ALL SELECT s.* WHERE s.id IS NOT NULL) d"
 );
 /// Empty columns, so that every part has the same.
 macro_rules! empty {
@@ -159,12 +163,17 @@ async fn read(
     state: &mut State,
 ) -> sqlx::Result<()> {
     let mut parts = Parts::default();
-    let held =
-        |hold| touches.rows.iter().filter(move |(_, held)| **held == hold).map(|(key, _)| row(key));
-    // The shared ones are the host's users, keys and organizations: before all else, as their
-    // writers take them.
-    parts.add(SHARED, held(RowLock::Shared));
-    parts.add(ALONE, held(RowLock::Alone));
+    let rows = touches.rows.iter().map(|(key, held)| {
+        let mut row = cells![key.reach.as_str(), key.space.as_str(), &key.id];
+        if dialect == Dialect::Postgres {
+            row.push(i64::from(*held == RowLock::Alone).into());
+        }
+        row
+    });
+    match dialect {
+        Dialect::Sqlite => parts.add(ROWS_SQLITE, rows),
+        Dialect::Postgres => parts.add(ROWS_POSTGRES, rows),
+    }
     parts.add(
         CLAIMS,
         touches.claims.iter().map(|claim| cells![claim.reach.as_str(), &claim.space, &claim.name]),
@@ -207,10 +216,6 @@ async fn read(
         state.know_log(log.clone(), None);
     }
     rows.into_iter().try_for_each(|row| know(state, row))
-}
-
-fn row(key: &Key) -> Cells<'_> {
-    cells![key.reach.as_str(), key.space.as_str(), &key.id]
 }
 
 fn know(state: &mut State, mut row: Row) -> sqlx::Result<()> {

@@ -1,10 +1,15 @@
 //! Writes what a batch decided, in bulk and guarded: as many rows must be affected as were sent.
 //!
 //! The statements are the same on both databases. The guards are of what was prefetched: a row's
-//! stamp, a claim's holder, a space's revision, a log's head. An upsert keeps it in the column
-//! `was`, so that one statement guards them all.
+//! stamp, a claim's holder, a space's revision, a log's head; or that there was none.
+//!
+//! All that was there is locked already. A committer that puts in what another one has just put in waits
+//! for it: so all of a kind goes in by one statement, in order, be it written or only relied on being
+//! absent, and nothing is changed that came into being since the prefetch.
 
-use charter_kernel::apply::{Changes, RowChange, Stored};
+use std::collections::BTreeMap;
+
+use charter_kernel::apply::{Changes, LogChange, RowChange, Stored};
 use charter_kernel::unit::{Claim, Key};
 
 use super::each::{self, Cells, Each, cells};
@@ -39,25 +44,27 @@ const INDEX_ADD: &str = "INSERT INTO document_index (reach, space, field, value,
      SELECT {t0}, {t1}, {t2}, {t3}, {t4} FROM {each} k WHERE 1 = 1 ON CONFLICT DO NOTHING";
 const INDEX_REMOVE: &str = "DELETE FROM document_index WHERE (reach, space, field, value, id) IN (SELECT {t0}, \
      {t1}, {t2}, {t3}, {t4} FROM {each} k)";
-const CLAIMS_PUT: &str = "INSERT INTO claims (reach, space, name, holder, was) \
-     SELECT {t0}, {t1}, {t2}, {t3}, {t4} FROM {each} k WHERE 1 = 1 \
-     ON CONFLICT (reach, space, name) DO UPDATE SET holder = excluded.holder, was = excluded.was \
-     WHERE claims.holder = excluded.was";
-const CLAIMS_REMOVE: &str = "DELETE FROM claims WHERE (reach, space, name, holder) IN (SELECT {t0}, {t1}, \
-     {t2}, {t3} FROM {each} k)";
-const SPACES_PUT: &str = "INSERT INTO revisions (reach, space, revision, was) \
-     SELECT {t0}, {t1}, {n2}, {n3} FROM {each} k WHERE 1 = 1 \
-     ON CONFLICT (reach, space) DO UPDATE SET revision = excluded.revision, was = excluded.was \
-     WHERE revisions.revision = excluded.was";
+const CLAIMS_INSERT: &str = "INSERT INTO claims (reach, space, name, holder, was) \
+     SELECT {t0}, {t1}, {t2}, {t3}, '' FROM {each} k WHERE 1 = 1 ON CONFLICT DO NOTHING";
+const CLAIMS_UPDATE: &str = "UPDATE claims SET holder = {t3} FROM {each} k WHERE claims.reach = {t0} \
+     AND claims.space = {t1} AND claims.name = {t2} AND claims.holder = {t4}";
+/// A row that goes takes its claims along, which nobody has asked for ahead: who holds one of them may
+/// wait for what this transaction holds, so that it does not wait in turn, and comes again.
+const CLAIMS_REMOVE: &str = "DELETE FROM claims WHERE (reach, space, name) IN (SELECT d.reach, d.space, d.name \
+     FROM {each} k CROSS JOIN claims d WHERE d.reach = {t0} AND d.space = {t1} AND d.name = {t2} \
+     AND d.holder = {t3} {at_once})";
+const SPACES_INSERT: &str = "INSERT INTO revisions (reach, space, revision, was) \
+     SELECT {t0}, {t1}, {n2}, -1 FROM {each} k WHERE 1 = 1 ON CONFLICT DO NOTHING";
+const SPACES_UPDATE: &str = "UPDATE revisions SET revision = {n2} FROM {each} k WHERE revisions.reach = {t0} \
+     AND revisions.space = {t1} AND revisions.revision = {n3}";
 /// Sizes commute: nobody reads them to decide, so they need no guard.
 const GROUPS_ADD: &str = "INSERT INTO group_sizes (reach, space, lease_group, total) \
      SELECT {t0}, {t1}, {t2}, {n3} FROM {each} k WHERE 1 = 1 \
      ON CONFLICT (reach, space, lease_group) DO UPDATE SET total = group_sizes.total + excluded.total";
-const LOGS_PUT: &str = "INSERT INTO logs (reach, log, head, closed, was) \
-     SELECT {t0}, {t1}, {n2}, {n3}, {n4} \
-     FROM {each} k WHERE 1 = 1 \
-     ON CONFLICT (reach, log) DO UPDATE SET head = excluded.head, closed = excluded.closed, was = excluded.was \
-     WHERE logs.head = excluded.was";
+const LOGS_INSERT: &str = "INSERT INTO logs (reach, log, head, closed, was) \
+     SELECT {t0}, {t1}, {n2}, {n3}, -1 FROM {each} k WHERE 1 = 1 ON CONFLICT DO NOTHING";
+const LOGS_UPDATE: &str = "UPDATE logs SET head = {n2}, closed = {n3} FROM {each} k WHERE logs.reach = {t0} \
+     AND logs.log = {t1} AND logs.head = {n4}";
 const ENTRIES_ADD: &str = "INSERT INTO log_entries (reach, log, sequence, at, name, payload) \
      SELECT {t0}, {t1}, {n2}, {n3}, {t4}, {t5} \
      FROM {each} k WHERE 1 = 1 ON CONFLICT DO NOTHING";
@@ -82,15 +89,10 @@ const TEXT_PUT_SQLITE: &str = "INSERT INTO document_text (rowid, scope, words) S
 const TEXT_PUT_POSTGRES: &str = "INSERT INTO document_text (reach, space, id, words) SELECT {t0}, {t1}, {t2}, \
      to_tsvector('simple', ({t3}) || ' ' || ({t4})) FROM {each} k WHERE 1 = 1 \
      ON CONFLICT (reach, space, id) DO UPDATE SET words = excluded.words";
-/// Placeholders for rows and claims that were relied on being absent: who inserts the same waits,
-/// and then finds out.
-const ABSENT_ROWS_ADD: &str = "INSERT INTO documents (reach, space, id, organization, body, entries, version, stamp, \
-     created_at, updated_at) SELECT {t0}, {t1}, {t2}, '', '', '', 0, 0, 0, 0 \
-     FROM {each} k WHERE 1 = 1 ON CONFLICT DO NOTHING";
+/// Placeholders for rows and claims that were relied on being absent go before the commit: who inserts
+/// the same waits until then, and finds out.
 const ABSENT_ROWS_REMOVE: &str = "DELETE FROM documents WHERE (reach, space, id) IN (SELECT {t0}, {t1}, \
      {t2} FROM {each} k) AND stamp = 0";
-const ABSENT_CLAIMS_ADD: &str = "INSERT INTO claims (reach, space, name, holder, was) SELECT {t0}, {t1}, \
-     {t2}, '', '' FROM {each} k WHERE 1 = 1 ON CONFLICT DO NOTHING";
 const ABSENT_CLAIMS_REMOVE: &str = "DELETE FROM claims WHERE (reach, space, name) IN (SELECT {t0}, {t1}, \
      {t2} FROM {each} k) AND holder = ''";
 
@@ -159,7 +161,7 @@ impl<'a> Statements<'a> {
 /// Rows of the statements that change documents, by what becomes of each.
 #[derive(Default)]
 struct Documents<'a> {
-    inserts: Vec<Cells<'a>>,
+    inserts: BTreeMap<&'a Key, Cells<'a>>,
     updates: Vec<Cells<'a>>,
     contents: Vec<Cells<'a>>,
     leases: Vec<Cells<'a>>,
@@ -208,7 +210,9 @@ impl<'a> Documents<'a> {
                 row.push(before.stamp.into());
                 self.updates.push(row);
             }
-            (None, Some(after)) => self.inserts.push(whole(change.key, after)),
+            (None, Some(after)) => {
+                self.inserts.insert(change.key, whole(change.key, after));
+            }
             (Some(before), None) => self.removes.push(cells![reach, space, id, before.stamp]),
             (None, None) => {}
         }
@@ -251,13 +255,10 @@ fn statements<'a>(
     }
     if !sqlite {
         let key = |key: &&'a Key| cells![key.reach.as_str(), key.space.as_str(), &key.id];
-        let rows = || changes.absent_rows.iter().map(key).collect();
         let claim = |claim: &&'a Claim| cells![claim.reach.as_str(), &claim.space, &claim.name];
-        let claims = || changes.absent_claims.iter().map(claim).collect();
-        on.add(ABSENT_ROWS_ADD, rows());
-        on.add(ABSENT_CLAIMS_ADD, claims());
-        after.add(ABSENT_ROWS_REMOVE, rows());
-        after.add(ABSENT_CLAIMS_REMOVE, claims());
+        documents.inserts.extend(changes.absent_rows.iter().map(|key| (*key, placeholder(key))));
+        after.add(ABSENT_ROWS_REMOVE, changes.absent_rows.iter().map(key).collect());
+        after.add(ABSENT_CLAIMS_REMOVE, changes.absent_claims.iter().map(claim).collect());
     }
     // The text index names SQLite's rows by number: it goes before they do, and comes after them.
     on.add_as(
@@ -265,7 +266,7 @@ fn statements<'a>(
         documents.text_gone,
         None,
     );
-    on.add(ROWS_INSERT, documents.inserts);
+    on.add(ROWS_INSERT, documents.inserts.into_values().collect());
     on.add(ROWS_UPDATE, documents.updates);
     on.add(CONTENTS_UPDATE, documents.contents);
     on.add(LEASES_PUT, documents.leases);
@@ -273,45 +274,71 @@ fn statements<'a>(
     on.add_as(if sqlite { TEXT_PUT_SQLITE } else { TEXT_PUT_POSTGRES }, documents.text_put, None);
     on.add(INDEX_REMOVE, documents.unindexed);
     on.add(INDEX_ADD, documents.indexed);
-    rest(&mut on, changes, epochs);
+    rest(&mut on, changes, sqlite, epochs);
     (on, after)
 }
 
 /// Everything but rows.
-fn rest<'a>(on: &mut Statements<'a>, changes: &'a Changes<'_>, epochs: &'a [String]) {
-    let (mut claimed, mut free) = (Vec::new(), Vec::new());
+fn rest<'a>(on: &mut Statements<'a>, changes: &'a Changes<'_>, sqlite: bool, epochs: &'a [String]) {
+    let (mut taken, mut moved, mut free) = (BTreeMap::new(), Vec::new(), Vec::new());
+    if !sqlite {
+        taken.extend(changes.absent_claims.iter().map(|claim| (*claim, String::new())));
+    }
+    let at = |claim: &'a Claim| cells![claim.reach.as_str(), &claim.space, &claim.name];
     for change in &changes.claims {
-        let at = (change.claim.reach.as_str(), &change.claim.space, &change.claim.name);
-        let before = change.before.map(holder).unwrap_or_default();
-        match change.after {
-            Some(after) => claimed.push(cells![at.0, at.1, at.2, holder(after), before]),
-            None => free.push(cells![at.0, at.1, at.2, before]),
+        let mut cells = at(change.claim);
+        match (change.before.map(holder), change.after.map(holder)) {
+            (None, Some(after)) => drop(taken.insert(change.claim, after)),
+            (Some(before), Some(after)) => {
+                cells.extend([after.into(), before.into()]);
+                moved.push(cells);
+            }
+            (before, None) => {
+                cells.push(before.unwrap_or_default().into());
+                free.push(cells);
+            }
         }
     }
-    on.add(CLAIMS_REMOVE, free);
-    on.add(CLAIMS_PUT, claimed);
-    // Nothing has revision or head -1: what was absent must still be.
-    let spaces = changes.spaces.iter().filter(|change| change.before != Some(change.after));
-    let spaces = spaces.map(|change| {
-        cells![
-            change.reach.as_str(),
-            change.space.as_str(),
-            change.after,
-            change.before.map_or(-1, |was| was as i64)
-        ]
+    let taken = taken.into_iter().map(|(claim, after)| {
+        let mut cells = at(claim);
+        cells.push(after.into());
+        cells
     });
-    on.add(SPACES_PUT, spaces.collect());
+    on.add(CLAIMS_REMOVE, free);
+    on.add(CLAIMS_INSERT, taken.collect());
+    on.add(CLAIMS_UPDATE, moved);
+    let (mut first, mut next) = (Vec::new(), Vec::new());
+    for change in changes.spaces.iter().filter(|change| change.before != Some(change.after)) {
+        let mut cells = cells![change.reach.as_str(), change.space.as_str(), change.after];
+        match change.before {
+            None => first.push(cells),
+            Some(before) => {
+                cells.push(before.into());
+                next.push(cells);
+            }
+        }
+    }
+    on.add(SPACES_INSERT, first);
+    on.add(SPACES_UPDATE, next);
     let groups = changes
         .groups
         .iter()
         .map(|group| cells![group.reach.as_str(), group.space.as_str(), group.group, group.by]);
     on.add(GROUPS_ADD, groups.collect());
-    let logs = changes.logs.iter().map(|change| {
-        let (log, after) = (change.log, change.after);
-        let was = change.before.map_or(-1, |was| was.head as i64);
-        cells![log.reach.as_str(), &log.log, after.head, i64::from(after.closed), was]
-    });
-    on.add(LOGS_PUT, logs.collect());
+    let (mut first, mut next) = (Vec::new(), Vec::new());
+    for LogChange { log, before, after } in &changes.logs {
+        let closed = i64::from(after.closed);
+        let mut cells = cells![log.reach.as_str(), &log.log, after.head, closed];
+        match before {
+            None => first.push(cells),
+            Some(before) => {
+                cells.push(before.head.into());
+                next.push(cells);
+            }
+        }
+    }
+    on.add(LOGS_INSERT, first);
+    on.add(LOGS_UPDATE, next);
     let entries = changes.entries.iter().map(|entry| {
         let at = (entry.log.reach.as_str(), &entry.log.log, entry.sequence);
         cells![at.0, at.1, at.2, entry.at.0, &entry.name, &entry.payload]
@@ -356,6 +383,15 @@ fn whole<'a>(key: &'a Key, after: &'a Stored) -> Cells<'a> {
         lease.map(|lease| lease.due_at.0),
         lease.map(|lease| i64::from(lease.count)),
     ]
+}
+
+/// A row that nobody sees, in the place of one that is relied on being absent.
+fn placeholder(key: &Key) -> Cells<'_> {
+    let (none, zero) = (|| None::<&str>, 0_i64);
+    let (reach, space) = (key.reach.as_str(), key.space.as_str());
+    let texts = cells![reach, space, &key.id, "", none(), "", "", none(), none()];
+    let numbers = cells![zero, zero, zero, zero, None::<i64>, None::<i64>];
+    texts.into_iter().chain(numbers).collect()
 }
 
 /// Whether no column of an index changed.

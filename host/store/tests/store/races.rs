@@ -2,7 +2,10 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use charter_kernel::unit::{Draft, Guard, Key, LogKey, Reach, Refused, Space, Take, Unit, Write};
+use charter_kernel::time::Instant;
+use charter_kernel::unit::{
+    Claim, Draft, Guard, Key, LogKey, Reach, Refused, Space, Take, Unit, Write,
+};
 use charter_store::{CommitError, ReadError, Store, TransactError, WriteError};
 
 use crate::bed::{Bed, ORG, draft, indexed, key, number, on_both, reach, space, unit};
@@ -18,6 +21,9 @@ on_both!(
     a_unit_that_another_commits_takes_its_conditions_with_it,
     hand_outs_across_reaches_wait_for_each_other_in_no_circle,
     a_row_is_handed_out_beside_those_who_rely_on_it,
+    units_of_every_kind_wait_for_each_other_in_no_circle,
+    who_relies_on_a_row_and_writes_another_waits_for_the_reverse_in_no_circle,
+    who_looks_up_a_value_and_who_removes_its_row_wait_for_each_other_in_no_circle,
 );
 
 /// Two committers: on PostgreSQL two stores.
@@ -149,6 +155,7 @@ async fn two_units_that_rely_on_the_other_not_writing_do_not_both_commit(bed: Be
             tokio::join!(stores[0].commit(relied(0, 1)), stores[1].commit(relied(1, 0)));
         assert!(one.is_ok() != two.is_ok(), "round {round}: {one:?} {two:?}");
     }
+    assert_eq!(bed.deadlocks().await, 0);
 }
 
 async fn a_revocation_lands_between_two_batches(bed: Bed) {
@@ -323,6 +330,139 @@ async fn hand_outs_across_reaches_wait_for_each_other_in_no_circle(bed: Bed) {
         let done = tokio::join!(one.commit(takes), other.commit(writes));
         assert_eq!(done.0.unwrap().taken[0].len(), 1, "round {round}");
         done.1.unwrap();
+    }
+    assert_eq!(bed.deadlocks().await, 0);
+}
+
+/// Numbers that are the same in each run.
+struct Dice(u64);
+
+impl Dice {
+    /// Less than `sides`.
+    fn roll(&mut self, sides: u64) -> u64 {
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % sides
+    }
+
+    fn key(&mut self) -> Key {
+        let space = Space::of("shelf", ["films", "books"][self.roll(2) as usize]);
+        Key::new(&Reach::user(&format!("u{}", self.roll(2))), &space, format!("r{}", self.roll(3)))
+    }
+
+    /// A unit that relies on some and writes others, of all kinds, in no order.
+    fn unit(&mut self, now: Instant, token: String) -> Unit {
+        let organization = format!("o{}", self.roll(3));
+        let mut unit = Unit { organization, ..Unit::default() };
+        let value =
+            |key: &Key, n: u64| Claim::unique(&key.reach, &key.space, "slug", &format!("v{n}"));
+        for _ in 0..=self.roll(2) {
+            let key = self.key();
+            let claim = value(&key, self.roll(3));
+            unit.guards.push(match self.roll(4) {
+                0 => Guard::Entry { key, field: "status".into(), value: "active".into() },
+                1 => Guard::Version { key, version: None },
+                2 => Guard::Claim { claim, holder: None },
+                _ => Guard::Claim { claim, holder: Some(key.id) },
+            });
+        }
+        for _ in 0..=self.roll(3) {
+            let key = self.key();
+            let unique = vec![("slug".to_owned(), format!("v{}", self.roll(3)))];
+            let valued = Draft { unique, ..indexed("{}", &[("status", "active")]) };
+            let log = LogKey { reach: key.reach.clone(), log: format!("l{}", self.roll(2)) };
+            let due = Draft { lease: Some(("due".to_owned(), now)), ..draft("{}") };
+            let job =
+                Key::new(&key.reach, &Space::host("jobs"), format!("{token}-{}", self.roll(9)));
+            unit.writes.push(match self.roll(7) {
+                0 => Write::Put { key, draft: valued },
+                1 => Write::Insert { key, draft: valued },
+                2 => Write::Remove { key, expected: None },
+                3 => Write::Claim {
+                    claim: Claim::name("name", &format!("n{}", self.roll(3))),
+                    holder: key,
+                },
+                4 => Write::Append { log, name: "n".into(), payload: "{}".into() },
+                5 => Write::Put { key: job, draft: due },
+                _ => Write::Put { key, draft: indexed("{}", &[("status", "active")]) },
+            });
+        }
+        if self.roll(3) == 0 {
+            unit.takes.push(Take {
+                reach: None,
+                space: Space::host("jobs"),
+                group: "due".into(),
+                until: now.plus_ms(30_000),
+                tokens: vec![token],
+            });
+        }
+        unit
+    }
+}
+
+async fn units_of_every_kind_wait_for_each_other_in_no_circle(bed: Bed) {
+    let stores = two(&bed).await;
+    let mut dice = Dice(7);
+    let mut committed = 0;
+    for round in 0..150 {
+        let now = bed.store.now();
+        let units: Vec<_> = (0..8).map(|n| dice.unit(now, format!("{round}-{n}"))).collect();
+        let commits = units.into_iter().enumerate().map(|(n, unit)| stores[n % 2].commit(unit));
+        for done in futures::future::join_all(commits).await {
+            match done {
+                Ok(_) => committed += 1,
+                Err(error) => assert!(matches!(error, CommitError::Rejected(_)), "{error:?}"),
+            }
+        }
+    }
+    assert!(committed > 100, "{committed}");
+    assert_eq!(bed.deadlocks().await, 0);
+}
+
+/// Users whom requests rely on, and whom others change.
+async fn who_relies_on_a_row_and_writes_another_waits_for_the_reverse_in_no_circle(bed: Bed) {
+    let stores = two(&bed).await;
+    let user = |id: &str| Key::new(&Reach::organization(ORG), &Space::host("users"), id);
+    let put =
+        |id: &str| Write::Put { key: user(id), draft: indexed("{}", &[("status", "active")]) };
+    bed.store.commit(unit(vec![put("a"), put("b")])).await.unwrap();
+    let relies = |id: &str, writes: &str| {
+        let guard = Guard::Entry { key: user(id), field: "status".into(), value: "active".into() };
+        Unit { guards: vec![guard], ..unit(vec![put(writes)]) }
+    };
+    for round in 0..60 {
+        let [one, other] = &stores;
+        let done = tokio::join!(one.commit(relies("a", "b")), other.commit(relies("b", "a")));
+        assert!(done.0.is_ok() && done.1.is_ok(), "round {round}: {done:?}");
+    }
+    assert_eq!(bed.deadlocks().await, 0);
+}
+
+/// The one holds the value and writes where the row lies; the other holds that place and the row.
+async fn who_looks_up_a_value_and_who_removes_its_row_wait_for_each_other_in_no_circle(bed: Bed) {
+    let stores = two(&bed).await;
+    for round in 0..60 {
+        let value = format!("v{round}");
+        let unique = vec![("slug".to_owned(), value.clone())];
+        let held = Write::Insert { key: key(&value), draft: Draft { unique, ..draft("{}") } };
+        bed.store.commit(unit(vec![held])).await.unwrap();
+        let claim = Claim::unique(&reach(), &space(), "slug", &value);
+        let looks_up = |n: usize| {
+            let guard = Guard::Claim { claim: claim.clone(), holder: Some(value.clone()) };
+            let beside =
+                Write::Insert { key: key(&format!("beside-{round}-{n}")), draft: draft("{}") };
+            stores[0].commit(Unit { guards: vec![guard], ..unit(vec![beside]) })
+        };
+        let removes = Write::Remove { key: key(&value), expected: None };
+        let (removed, looked_up) = tokio::join!(
+            stores[1].commit(unit(vec![removes])),
+            futures::future::join_all((0..4).map(looks_up)),
+        );
+        removed.unwrap();
+        for late in looked_up.into_iter().filter_map(Result::err) {
+            assert!(late.is_conflict(), "round {round}: {late:?}");
+        }
+        assert_eq!(bed.store.lookup(&claim).await.unwrap(), None, "round {round}");
     }
     assert_eq!(bed.deadlocks().await, 0);
 }
