@@ -415,6 +415,9 @@ impl Txn {
                 continue;
             }
             match self.lookup(&claim).await? {
+                // A holder that was gone when it was read: the guards of both reads cannot hold, and the
+                // unit is run again.
+                Some(holder) if matches!(self.seen.get(&holder), Some(None)) => {}
                 Some(holder) if holder != *key => {
                     return Err(Refused::ClaimLost { claim, holder }.into());
                 }

@@ -12,6 +12,7 @@ on_both!(
     a_row_that_was_removed_and_inserted_anew_is_not_the_one_that_was_read,
     a_search_is_validated_by_the_revision_and_a_relaxed_one_is_not,
     unique_values_belong_to_one_row,
+    a_value_whose_holder_goes_while_it_is_looked_up_is_asked_for_again,
     a_name_is_claimed_once_and_goes_with_its_row,
     additions_do_not_conflict,
     a_unit_that_is_too_large_is_refused_before_it_is_queued,
@@ -117,6 +118,24 @@ async fn a_search_is_validated_by_the_revision_and_a_relaxed_one_is_not(bed: Bed
             "every write bumps the revision, an addition too"
         );
     }
+}
+
+async fn a_value_whose_holder_goes_while_it_is_looked_up_is_asked_for_again(bed: Bed) {
+    let held =
+        || charter_kernel::unit::Draft { unique: vec![("isbn".into(), "1".into())], ..draft("{}") };
+    bed.store.commit(unit(vec![Write::Insert { key: key("a"), draft: held() }])).await.unwrap();
+    let claim = Claim::unique(&reach(), &space(), "isbn", "1");
+    let mut txn = bed.store.begin(ORG);
+    assert_eq!(txn.lookup(&claim).await.unwrap(), Some(key("a")));
+    let gone = Write::Remove { key: key("a"), expected: None };
+    bed.store.commit(unit(vec![gone])).await.unwrap();
+    assert!(txn.get(&key("a")).await.unwrap().is_none());
+    // It saw nobody have the value: to be refused for it now would be two answers to one question.
+    txn.insert(key("b"), held()).await.unwrap();
+    assert!(txn.commit().await.is_err_and(|error| error.is_conflict()));
+    let mut again = bed.store.begin(ORG);
+    again.insert(key("b"), held()).await.unwrap();
+    again.commit().await.unwrap();
 }
 
 async fn unique_values_belong_to_one_row(bed: Bed) {
