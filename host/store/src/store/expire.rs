@@ -68,7 +68,7 @@ impl Store {
             columns!(),
             " FROM document_index i JOIN documents d ON d.reach = i.reach AND d.space = i.space AND d.id = i.id \
              WHERE i.space = $1 AND i.field = $2 AND i.space >= 'host.' AND i.space < 'host/' AND i.value <= $3 \
-             AND (i.value > $4 OR (i.value = $4 AND (i.reach > $5 OR (i.reach = $5 AND i.id > $6)))) \
+             AND (i.value, i.reach, i.id) > ($4, $5, $6) \
              ORDER BY i.value, i.reach, i.id LIMIT $7 + 0"
         ));
         let (reach, id) = after.map_or(("", ""), |key| (key.reach.as_str(), key.id.as_str()));

@@ -34,7 +34,7 @@ pub(crate) async fn rows_of(
     let sql = dialect.sql(concat!(
         "{within:reach, id:body,entries}SELECT ",
         columns!(),
-        " FROM documents d WHERE d.space = $1 AND (d.reach > $2 OR (d.reach = $2 AND d.id > $3)) ORDER BY d.reach, d.id LIMIT $4 + 0"
+        " FROM documents d WHERE d.space = $1 AND (d.reach, d.id) > ($2, $3) ORDER BY d.reach, d.id LIMIT $4 + 0"
     ));
     let (reach, id) = after.map_or(("", ""), |key| (key.reach.as_str(), key.id.as_str()));
     let query = query(sql).bind(space.as_str()).bind(reach.to_owned()).bind(id.to_owned());
