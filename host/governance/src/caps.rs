@@ -9,7 +9,9 @@ use std::sync::Arc;
 
 use charter_engine::leave::{caps_space, own_scope};
 use charter_kernel::calendar::Calendar;
-use charter_kernel::governance::gauge::{Cap, Gauge, Look, grant_meter, grant_scope, limit_scope};
+use charter_kernel::governance::gauge::{
+    Cap, Gauge, Look, Unsummed, grant_meter, grant_scope, limit_scope,
+};
 use charter_kernel::governance::hold::{
     Counted, Subject, meters_space, own_record, own_record_at, own_spend_space, spend_space,
 };
@@ -22,7 +24,7 @@ use charter_kernel::money::micro_usd;
 use charter_kernel::refusal::Refusal;
 use charter_kernel::time::{Instant, Zone};
 use charter_kernel::unit::{Draft, Guard, Key, Reach, Row};
-use charter_store::{Order, Query, Txn};
+use charter_store::{Order, Query, Store, Txn};
 use charter_tenancy::directory::{KitRecord, OrganizationRecord, ProjectRecord, UserRecord};
 use charter_tenancy::stored;
 use futures::future::try_join_all;
@@ -291,8 +293,7 @@ impl Case {
             gauges.push(match cap.look(row.map(known).transpose()?, now) {
                 Look::Counted(gauge) => gauge,
                 Look::Unsummed(unsummed) => {
-                    let spent =
-                        self.sum_spent(governance, unsummed.cap(), unsummed.since()).await?;
+                    let spent = governance.sums.make(&governance.store, self, &unsummed).await?;
                     unsummed.sum_up(spent)
                 }
             });
@@ -300,18 +301,18 @@ impl Case {
         Ok(gauges)
     }
 
-    /// The sum of the spend records of a scope since a moment.
-    async fn sum_spent(
+    /// The sum of the spend records of a meter's scope, as far as they are in its window.
+    pub(crate) async fn sum_spent(
         &self,
-        governance: &Governance,
-        cap: &Cap,
-        since: Instant,
+        store: &Store,
+        unsummed: &Unsummed,
     ) -> Result<i64, Refusal> {
+        let (cap, since) = (unsummed.cap(), unsummed.since());
         if !cap.is_recorded() {
             return Ok(0);
         }
         if cap.is_own() {
-            return sum_own(governance, &cap.meter, since).await;
+            return sum_own(store, &cap.meter, since).await;
         }
         let mut sum = 0_i64;
         let mut add = |row: &Row| sum = sum.saturating_add(read_spent(row));
@@ -320,7 +321,7 @@ impl Case {
             query.order = Order::Oldest;
             query.after = Some(since.to_string());
             loop {
-                let page = governance.store.find(&query).await.map_err(stored::reading)?;
+                let page = store.find(&query).await.map_err(stored::reading)?;
                 page.items.iter().for_each(|(_, row)| add(row));
                 let Some(next) = page.next else { return Ok(sum) };
                 query.after = Some(next);
@@ -330,8 +331,7 @@ impl Case {
         let to = format!("{} ~", self.organization.id);
         let mut after = None;
         loop {
-            let page = governance
-                .store
+            let page = store
                 .find_indexed(&spend_space(), "found", (&from, &to), after.as_ref(), PAGE)
                 .await;
             let page = page.map_err(stored::reading)?;
@@ -351,7 +351,7 @@ impl Case {
 }
 
 /// The sum of the spend records of a scope of a primitive's own since a moment.
-async fn sum_own(governance: &Governance, meter: &Key, since: Instant) -> Result<i64, Refusal> {
+async fn sum_own(store: &Store, meter: &Key, since: Instant) -> Result<i64, Refusal> {
     let mut query = Query::all(&meter.reach, &own_spend_space()).limit(PAGE).relax();
     query.order = Order::Oldest;
     // The record that begins with the window is one of them.
@@ -359,7 +359,7 @@ async fn sum_own(governance: &Governance, meter: &Key, since: Instant) -> Result
     let own = format!("{} ", meter.id);
     let mut sum = 0_i64;
     loop {
-        let page = governance.store.find(&query).await.map_err(stored::reading)?;
+        let page = store.find(&query).await.map_err(stored::reading)?;
         for (key, row) in &page.items {
             if !key.id.starts_with(&own) {
                 return Ok(sum);

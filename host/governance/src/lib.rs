@@ -11,6 +11,7 @@ use charter_registry::components::Registry;
 use charter_store::Store;
 use charter_tenancy::directory::Directory;
 use charter_tenancy::notices::Notices;
+use sums::Sums;
 use tokio::sync::Notify;
 
 pub mod approvals;
@@ -21,6 +22,7 @@ pub mod decide;
 pub mod gateway;
 pub mod kits;
 pub mod lifecycle;
+pub mod sums;
 pub mod verify;
 
 /// Everything that governing needs of the host. Nothing in it is replaced after start.
@@ -35,6 +37,8 @@ pub struct Governance {
     pub notices: Arc<dyn Notices>,
     /// The primitive that bills organizations; empty where nobody is billed.
     pub biller: String,
+    /// Sums that take long.
+    pub sums: Sums,
     /// Somebody waits for a job: the runner looks at once.
     pub job_wanted: Notify,
     /// The time.

@@ -435,6 +435,7 @@ fn govern(store: Store, engine: Engine, clock: &Arc<Hands>, told: Arc<Told>) -> 
         store,
         notices: told,
         biller: "probe".into(),
+        sums: charter_governance::sums::Sums::default(),
         job_wanted: Notify::new(),
         clock: clock.clone(),
     }

@@ -1,9 +1,13 @@
 //! Caps over a real database: which scopes bind whom, when a window ends, what a cap finds that
 //! comes late, and how a frozen scope admits again.
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use charter_engine::leave::{caps_space, own_scope};
 use charter_engine::{Leave, Proposal};
 use charter_governance::caps;
+use charter_governance::sums::Sums;
 use charter_kernel::calendar::Slot;
 use charter_kernel::governance::hold::{meters_space, spend_space};
 use charter_kernel::meter::Meter;
@@ -12,7 +16,7 @@ use charter_kernel::scope::{Actor, Principal, Subject};
 use charter_kernel::unit::{Draft, Key, Reach, Unit, Write};
 use serde_json::{Value, json};
 
-use crate::bed::{Bed, START, on_both};
+use crate::bed::{Bed, START, ask_of, on_both};
 use crate::words::{
     CENT, DAY_MS, budget, case, id, leave, leave_for, leave_of, organization_reach, principal,
     proof, proposal, soft_budget, user, user_reach, user_record,
@@ -32,6 +36,7 @@ on_both!(
     a_hold_from_before_a_first_budget_counts_in_it,
     a_hold_of_an_earlier_window_counts_in_a_cap_that_has_come_or_changed_since,
     spending_is_summed_up_however_many_records_there_are,
+    a_sum_that_outlasts_who_asks_for_it_is_made_once_and_kept,
     a_scope_that_a_provider_overspent_admits_nothing_until_it_is_thawed,
     a_project_that_a_provider_overspent_is_thawed_too,
     a_user_with_many_meters_is_thawed_whole,
@@ -285,7 +290,8 @@ async fn a_hold_of_an_earlier_window_counts_in_a_cap_that_has_come_or_changed_si
     bed.grant(leave(4 * CENT)).await;
 }
 
-async fn spending_is_summed_up_however_many_records_there_are(bed: Bed) {
+/// So many records of one micro-US-dollar each.
+async fn put_records(bed: &Bed, count: u32) {
     let record = |n: u32| {
         let key = Key::new(&user_reach(), &spend_space(), format!("{START} shop.buy part-{n:05}"));
         let found = vec![("found".to_owned(), format!("{} {START}", id(1)))];
@@ -294,9 +300,13 @@ async fn spending_is_summed_up_however_many_records_there_are(bed: Bed) {
         let body = json!({ "spent_micro_usd": 1, "project": project });
         (key, Draft { index: found, ..self::body(&body) })
     };
-    for page in 0..3 {
-        put(&bed, (page * 500..(page + 1) * 500).map(record)).await;
+    for page in 0..count / 500 {
+        put(bed, (page * 500..(page + 1) * 500).map(record)).await;
     }
+}
+
+async fn spending_is_summed_up_however_many_records_there_are(bed: Bed) {
+    put_records(&bed, 1_500).await;
     bed.set_organization(budget(1)).await;
     bed.set_project(budget(1)).await;
     bed.grant(leave(1)).await;
@@ -304,6 +314,21 @@ async fn spending_is_summed_up_however_many_records_there_are(bed: Bed) {
     assert_eq!(spent("organization", &organization_reach()).await, 1_500);
     assert_eq!(spent("project", &project_reach()).await, 1_000);
     assert_eq!(spent("kit", &user_reach()).await, 1_500);
+}
+
+async fn a_sum_that_outlasts_who_asks_for_it_is_made_once_and_kept(mut bed: Bed) {
+    put_records(&bed, 1_000).await;
+    bed.set_organization(budget(1)).await;
+    let governance = Arc::get_mut(&mut bed.governance).expect("nobody else has it");
+    governance.sums = Sums::new(Duration::ZERO, Duration::ZERO);
+    assert_eq!(bed.refuse(leave(1)).await, "overloaded");
+    let granted = async {
+        while ask_of(&bed.governance, None, leave(1)).await.is_err() {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), granted).await.expect("nobody is let through");
+    assert_eq!(bed.meter("organization", &organization_reach()).await.now().spent, 1_000);
 }
 
 async fn a_scope_that_a_provider_overspent_admits_nothing_until_it_is_thawed(bed: Bed) {

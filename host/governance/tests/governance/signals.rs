@@ -200,6 +200,7 @@ async fn the_biller_hears_of_its_organization_and_nobody_else_does() {
         registry: registry.clone(),
         notices: notices.clone(),
         biller: "billing".into(),
+        sums: charter_governance::sums::Sums::default(),
         job_wanted: tokio::sync::Notify::new(),
         clock: clock.clone(),
     };

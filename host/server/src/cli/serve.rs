@@ -230,6 +230,7 @@ async fn assemble(config: Config, store: Store, operator: Operator) -> anyhow::R
         registry: registry.clone(),
         notices: adapters.clone(),
         biller: config.billing.primitive.clone(),
+        sums: charter_governance::sums::Sums::default(),
         job_wanted: Notify::new(),
         clock: clock.clone(),
     });
