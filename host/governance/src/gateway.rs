@@ -173,18 +173,21 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// The person who can say yes. Of those who have, the ones whose words count still.
-    async fn person(&self, governance: &Governance) -> Result<Person, Refusal> {
-        match (self.approved, &self.request) {
+    /// The person who can say yes; of those who have, the ones whose words count still, as long as
+    /// these conditions hold.
+    async fn person(&self, governance: &Governance) -> Result<(Person, Vec<Guard>), Refusal> {
+        let person = match (self.approved, &self.request) {
             (Some(run), _) => {
                 let mut txn = governance.store.begin("");
                 let Approval { organization, decisions, .. } = &run.approval;
                 let people = count_words(&mut txn, organization, decisions).await?;
-                Ok(Person::Approved(u8::try_from(people).unwrap_or(u8::MAX)))
+                let person = Person::Approved(u8::try_from(people).unwrap_or(u8::MAX));
+                return Ok((person, txn.into_unit().guards));
             }
-            (None, Some(_)) => Ok(Person::Reachable),
-            (None, None) => Ok(Person::Absent),
-        }
+            (None, Some(_)) => Person::Reachable,
+            (None, None) => Person::Absent,
+        };
+        Ok((person, Vec::new()))
     }
 }
 
@@ -226,7 +229,7 @@ async fn try_once(
     };
     // Only what was found full once has the others looked at.
     let ahead = (!full.is_empty()).then_some(Ahead { now, own: own.as_ref() });
-    let person = from.person(governance).await?;
+    let (person, counted) = from.person(governance).await?;
     let (decision, used) = match reported {
         // It has happened: the rules that would have spoken are noted, and no grant is used up.
         true => (grounds.decide(&asked, &[], full), None),
@@ -247,7 +250,7 @@ async fn try_once(
     };
     let mut txn = governance.store.begin(leave.scope.lane());
     let decides = if reported { case.guards_of_scopes() } else { case.guards() };
-    let guards = leave.guards.iter().chain(&credential).cloned().chain(decides);
+    let guards = leave.guards.iter().chain(&credential).cloned().chain(counted).chain(decides);
     guards.for_each(|guard| txn.guard(guard));
     let gauges = read_gauges(governance, &mut txn, leave, (&case, used), now).await?;
     let spends = Spender::of(&leave.scope).may_spend(terms.pay.as_ref(), &gauges);

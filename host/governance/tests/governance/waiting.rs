@@ -10,7 +10,7 @@ use charter_governance::approvals::{self, Content, DECIDE_MS, Origin, Run};
 use charter_kernel::governance::hold::State;
 use charter_kernel::lease;
 use charter_kernel::role::Role;
-use charter_kernel::unit::{Draft, Key, Take, Unit, Write};
+use charter_kernel::unit::{Draft, Fact, FactKind, Key, Take, Unit, Write};
 use charter_tenancy::records::Record as _;
 use charter_tenancy::records::approval::{APPROVED, Approval, PENDING, Status, Word};
 use charter_tenancy::records::member::Member;
@@ -30,6 +30,7 @@ on_both!(
     what_is_approved_is_decided_anew,
     what_people_have_approved_uses_up_no_grant,
     words_of_who_has_left_since_carry_no_later_run,
+    words_of_who_leaves_carry_nothing_behind_that_commit,
     a_run_that_broke_off_makes_room_for_the_next,
     a_run_again_that_proposes_otherwise_takes_the_place_of_the_first,
     a_hold_under_which_something_left_outlives_the_runs_of_its_approval,
@@ -250,6 +251,33 @@ async fn words_of_who_has_left_since_carry_no_later_run(bed: Bed) {
     // Nobody is asked by now.
     bed.set_organization(json!({ "policy": { "rules": [] } })).await;
     assert!(bed.ask_from(again(&run), leave(CENT)).await.is_ok());
+}
+
+/// At the very moment at which they are counted.
+async fn words_of_who_leaves_carry_nothing_behind_that_commit(bed: Bed) {
+    bed.set_organization(asking(1)).await;
+    for round in 0..30 {
+        let approval = bed.wait(leave(1)).await;
+        let run = approve(&bed, &approval).await;
+        let left = json!({ "action": format!("left-{round}") });
+        let left = Fact::event(format!("left-{round}"), id(1), bed.now(), "left", &left);
+        let approver = Member::address(&organization(), &account(1));
+        let leaves = Unit {
+            organization: id(1),
+            writes: vec![Write::Remove { key: approver, expected: None }],
+            facts: vec![Fact { kind: FactKind::Audit, ..left }],
+            ..Unit::default()
+        };
+        let (asked, done) = tokio::join!(bed.ask_from(again(&run), leave(1)), bed.commit(leaves));
+        done.unwrap();
+        if let Err(Ungranted::Uncommitted(error)) = &asked {
+            panic!("round {round}: {error}");
+        }
+        let rows = bed.audit().await;
+        let (last, _) = rows.last().unwrap();
+        let is_behind = last["decision"] == "allowed";
+        assert!(!is_behind, "round {round}: leave was taken behind it: {last}");
+    }
 }
 
 async fn a_run_that_broke_off_makes_room_for_the_next(bed: Bed) {
