@@ -17,7 +17,7 @@ use charter_kernel::id::RequestId;
 use charter_kernel::idempotency::{self, ClientKey, Fingerprint, Recall, Record, State};
 use charter_kernel::limits::{IDEMPOTENCY_KEPT_MS, UNIT_BYTES_MAX};
 use charter_kernel::refusal::{Code, Refusal};
-use charter_kernel::scope::Level;
+use charter_kernel::scope::{Actor, Level};
 use charter_kernel::time::Instant;
 use charter_kernel::unit::{Draft, Guard, Key, Reach, Space, Write};
 use charter_registry::served::Contract;
@@ -103,7 +103,8 @@ pub async fn claim(
 ) -> Result<Claimed, Refusal> {
     let Some(client) = validated.key() else { return Ok(Claimed::Free(None)) };
     let contract = validated.operation().contract();
-    let (organization, key) = address(validated.caller(), &contract.id, client);
+    let caller = validated.caller();
+    let (organization, mut key) = address(caller, Actor::whole_id, &contract.id, client);
     let made = idempotency::Request {
         method: contract.method,
         // Below its mount: project and user are part of the record's place, so that `me` and an id
@@ -114,13 +115,21 @@ pub async fn claim(
         body: validated.bytes(),
     };
     let fingerprint = Fingerprint::new(&app.fingerprint_key, made);
-    let level = validated.caller().place().map(|place| place.scope().level());
+    let level = caller.place().map(|place| place.scope().level());
     let running = match app.bounds.running.enter(&key, &fingerprint) {
         Ok(entered) => entered,
         Err(other) => return Err(if other == fingerprint { still_running() } else { mismatch() }),
     };
     let store = app.store.reading_for(&organization);
-    let row = store.get(&key).await.map_err(charter_tenancy::stored::reading)?;
+    let mut row = store.get(&key).await.map_err(charter_tenancy::stored::reading)?;
+    if row.is_none()
+        && let Some(former) = former_address(caller, &contract.id, client)
+    {
+        row = store.get(&former).await.map_err(charter_tenancy::stored::reading)?;
+        if row.is_some() {
+            key = former;
+        }
+    }
     let now = app.clock.now();
     let replaces = match &row {
         None => None,
@@ -151,12 +160,18 @@ pub async fn claim(
     Ok(Claimed::Free(Some(Arc::new(claim))))
 }
 
-fn address(caller: &Caller, operation: &str, client: &ClientKey) -> (String, Key) {
+/// The organization whose record it is, and where the record lies.
+fn address(
+    caller: &Caller,
+    known_as: impl Fn(&Actor) -> &str,
+    operation: &str,
+    client: &ClientKey,
+) -> (String, Key) {
     let place = caller.place();
     let organization = place.map(|place| place.organization().id.to_string()).unwrap_or_default();
     let (kind, principal) = place.map_or(("operator", "operator"), |place| {
         let actor = place.scope().actor();
-        (actor.kind.as_str(), actor.whole_id())
+        (actor.kind.as_str(), known_as(actor))
     });
     let id = idempotency::record_id(idempotency::RecordPlace {
         organization: &organization,
@@ -177,6 +192,14 @@ fn address(caller: &Caller, operation: &str, client: &ClientKey) -> (String, Key
     };
     let key = Key::new(&reach, &Space::host(COLLECTION), id);
     (organization, key)
+}
+
+/// The place in which former builds have filed what an inbound URL's signal has others do: under the
+/// beginning of the URL's id.
+fn former_address(caller: &Caller, operation: &str, client: &ClientKey) -> Option<Key> {
+    let actor = caller.place()?.scope().actor();
+    let is_shown_whole = actor.whole_id() == actor.id;
+    (!is_shown_whole).then(|| address(caller, |actor| &actor.id, operation, client).1)
 }
 
 async fn resume(
