@@ -24,6 +24,8 @@ pub(super) const PAYLOAD_BYTES_MAX: usize = 256 << 10;
 const NAME_BYTES_MAX: usize = 200;
 /// One part in so many of the room for jobs is as much as others fill by what they send to names.
 const SENT_PART: u64 = 2;
+/// One part in so many of the room for jobs is kept for those that are due at once.
+const DUE_PART: u64 = 10;
 /// When one who has too many jobs that wait may try again.
 const RETRY_SECONDS: u32 = 30;
 
@@ -76,19 +78,20 @@ impl Work {
 
     /// Counts one more job that waits, or one more schedule, where the organization may have it.
     ///
-    /// All that somebody else sends to it finds the last part of the room taken: that is for its own.
+    /// All that somebody else sends to it finds a part of the room taken: that is for its own. So does
+    /// all that is for later: those that are due make room for each other.
     async fn admit_to_backlog(
         &mut self,
         kind: Kind,
         organization: &str,
-        is_sent: bool,
+        most: impl Fn(u64) -> u64,
     ) -> Result<(), Failure> {
         let config = &self.shared.config;
         let (space, all) = match kind {
             Kind::Job => (jobs(), config.jobs_waiting_max),
             Kind::Schedule => (schedules(), config.schedules_max),
         };
-        let max = if is_sent { all / SENT_PART } else { all };
+        let max = most(all);
         let is_admitted = match self.asked.ask(kind, organization, max) {
             Verdict::Admitted => true,
             Verdict::Full => false,
@@ -120,8 +123,13 @@ impl Work {
 
     /// Writes a job's row; answers its id.
     pub(super) async fn put_job(&mut self, record: JobRecord) -> Result<String, Failure> {
-        let is_sent = record.signal == NAME;
-        self.admit_to_backlog(Kind::Job, &record.owner.organization, is_sent).await?;
+        let (is_sent, is_for_later) = (record.signal == NAME, record.run_at > self.now);
+        let most = |all: u64| match (is_sent, is_for_later) {
+            (true, _) => all / SENT_PART,
+            (false, true) => all - all / DUE_PART,
+            (false, false) => all,
+        };
+        self.admit_to_backlog(Kind::Job, &record.owner.organization, most).await?;
         let id = self.fresh_id()?;
         let reach = match (
             &record.owner.user,
@@ -258,7 +266,8 @@ impl Host for State {
         };
         let key = Key::new(&work.call.scope.narrowest(), &schedules(), work.unique(&record.key));
         if work.txn.get(&key).await.map_err(|error| unread(&error))?.is_none() {
-            work.admit_to_backlog(Kind::Schedule, &record.job.owner.organization, false).await?;
+            work.admit_to_backlog(Kind::Schedule, &record.job.owner.organization, |all| all)
+                .await?;
         }
         let draft = Draft {
             user: record.job.owner.user.clone(),

@@ -220,6 +220,21 @@ async fn what_waits_of_one_organization_is_bounded_and_leaves_room_for_others() 
     assert!(set(&bed, &elsewhere, "c", "* * * * *", "UTC").await.is_ok());
 }
 
+#[tokio::test]
+async fn jobs_for_later_leave_room_for_those_that_are_due() {
+    let bed = Bed::with(EngineConfig { jobs_waiting_max: 20, ..EngineConfig::default() }).await;
+    let later = || Job { run_at: Some(4_000_000_000_000), ..job("later") };
+    for _ in 0..18 {
+        enqueue(&bed, &user(3), later()).await.unwrap();
+    }
+    let full = Err("rate_limited:jobs_full".to_owned());
+    assert_eq!(enqueue(&bed, &user(4), later()).await, full);
+    for _ in 0..2 {
+        assert!(enqueue(&bed, &user(3), job("due")).await.is_ok());
+    }
+    assert_eq!(enqueue(&bed, &user(3), job("due")).await, full);
+}
+
 /// The jobs and the schedules of the organization of [`user`].
 async fn standing(bed: &Bed) -> (u64, u64) {
     let groups = charter_kernel::lease::groups_of(user(3).lane());
