@@ -11,13 +11,17 @@ use serde::{Deserialize, Serialize};
 
 use crate::job::Owner;
 
-/// The most hooks of an organization.
+/// The most hooks of an organization that have a URL of their own. One by which a provider calls for
+/// a document is bounded as documents are.
 pub const HOOKS_MAX: u64 = 10_000;
 
 /// The indexed field of the tenant user that a hook ends with.
 pub const USER: &str = "user";
 /// The indexed field of the project that a hook ends with.
 pub const PROJECT: &str = "project";
+
+/// The indexed field of a hook that has a URL of its own.
+pub const OWN: &str = "own";
 
 /// The signal by which a primitive hears of a call.
 pub const SIGNAL: &str = "hook";
@@ -192,6 +196,7 @@ impl HookRecord {
             index.push(entry(PROJECT, &self.owner.project));
         }
         index.extend(self.owner.user.as_deref().map(|user| entry(USER, user)));
+        index.extend(self.provider().is_none().then(|| entry(OWN, "1")));
         Ok(Draft { body: serde_json::to_string(self)?, index, ..Draft::default() })
     }
 }
@@ -265,8 +270,10 @@ mod tests {
             HookRecord { owner, ..record("none") }.draft().unwrap().index
         };
         let entry = |field: &str, value: &str| (field.to_owned(), value.to_owned());
-        assert_eq!(of("", None), []);
-        assert_eq!(of("p", None), [entry(PROJECT, "p")]);
-        assert_eq!(of("p", Some("u")), [entry(PROJECT, "p"), entry(USER, "u")]);
+        let own = entry(OWN, "1");
+        assert_eq!(of("", None), std::slice::from_ref(&own));
+        assert_eq!(of("p", None), [entry(PROJECT, "p"), own.clone()]);
+        assert_eq!(of("p", Some("u")), [entry(PROJECT, "p"), entry(USER, "u"), own]);
+        assert_eq!(record("binding:shop.peer").draft().unwrap().index, []);
     }
 }

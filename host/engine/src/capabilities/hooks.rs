@@ -13,7 +13,7 @@ use crate::bindings::charter::primitive::types::Failure;
 use crate::failure::{
     failure, invalid, not_configured, not_found, undeclared, unread, write_failure,
 };
-use crate::hook::{HOOKS_MAX, HookRecord, REFERENCE_BYTES_MAX, SIGNAL, Scheme, Wanted, hooks};
+use crate::hook::{HOOKS_MAX, HookRecord, OWN, REFERENCE_BYTES_MAX, SIGNAL, Scheme, Wanted, hooks};
 use crate::job::Owner;
 use crate::state::{State, Work};
 
@@ -79,16 +79,26 @@ impl Work {
         Ok((secret, STANDARD.encode(sealed)))
     }
 
-    /// The organization's hooks, with what this request has opened and closed, which a count does
-    /// not see.
+    /// The organization's hooks that have a URL of their own, with what this request has opened and
+    /// closed, which a count does not see.
     async fn hooks_open(&mut self, organization: &str) -> Result<u64, Failure> {
-        let all = Query::all(&Reach::organization(organization), &hooks());
-        let committed = self.txn.count(&all).await.map_err(|error| unread(&error))?;
-        Ok(self.txn.unit().writes.iter().fold(committed, |open, write| match write {
-            Write::Insert { key, .. } if key.space == hooks() => open + 1,
-            Write::Remove { key, .. } if key.space == hooks() => open.saturating_sub(1),
-            _ => open,
-        }))
+        let all = Query::all(&Reach::organization(organization), &hooks()).equal(OWN, "1");
+        let mut open = self.txn.count(&all).await.map_err(|error| unread(&error))?;
+        let is_own = |index: &[(String, String)]| index.iter().any(|(field, _)| field == OWN);
+        for write in &self.txn.unit().writes {
+            match write {
+                Write::Insert { key, draft } if key.space == hooks() && is_own(&draft.index) => {
+                    open += 1;
+                }
+                Write::Remove { key, .. } if key.space == hooks() => {
+                    let closed = self.txn.store().get(key).await.map_err(|error| unread(&error))?;
+                    let was_own = closed.is_some_and(|row| is_own(&row.index));
+                    open = open.saturating_sub(u64::from(was_own));
+                }
+                _ => {}
+            }
+        }
+        Ok(open)
     }
 
     async fn open_hook(
@@ -103,8 +113,11 @@ impl Work {
         if self.txn.get(&key).await.map_err(|error| unread(&error))?.is_none() {
             return Err(not_found("the document").into());
         }
-        if self.hooks_open(&owner.organization).await? >= HOOKS_MAX {
-            let told = format!("an organization has at most {HOOKS_MAX} hooks: close some");
+        let has_own = !matches!(scheme, Scheme::Binding(_));
+        if has_own && self.hooks_open(&owner.organization).await? >= HOOKS_MAX {
+            let told = format!(
+                "an organization has at most {HOOKS_MAX} hooks with a URL of their own: close some"
+            );
             return Err(failure("state_conflict", told).into());
         }
         let id = hex(&self.shared.random::<16>()?);

@@ -186,7 +186,11 @@ async fn an_organization_has_so_many_hooks_and_another_as_many() {
     let rows = |from: u64, to: u64| {
         (from..to).map(|n| Write::Insert {
             key: Key::new(&organization, &hooks(), format!("h{n}")),
-            draft: Draft { body: "{}".into(), ..Draft::default() },
+            draft: Draft {
+                body: "{}".into(),
+                index: vec![(OWN.to_owned(), "1".to_owned())],
+                ..Draft::default()
+            },
         })
     };
     // Two short of the bound, as if opened before.
@@ -206,6 +210,8 @@ async fn an_organization_has_so_many_hooks_and_another_as_many() {
     assert!(open(&bed, &user(3), ("notes", &note), "none").await.is_ok());
     let full = open(&bed, &user(3), ("notes", &note), "none").await.map(drop);
     assert_eq!(full, Err("state_conflict".into()));
+    let called = open(&bed, &user(3), ("notes", &note), "binding:shop.peer").await.map(drop);
+    assert_eq!(called, Ok(()), "a provider calls for as many documents as there are");
     let exchanged = bed.by(user(3), async |guest| {
         Host::close(guest, first.id.clone()).await?;
         Host::open(guest, "notes".into(), note.clone(), "none".into()).await
