@@ -1,14 +1,19 @@
 //! How much of one process callers may have: their rates, their bodies, the checks of those, the
-//! answers that they do not read, their streams, and each idempotency key's one run at a time.
+//! answers that they do not read, their streams, their reads of many rows, and each idempotency key's
+//! one run at a time.
 //!
 //! Knows no request and no row. Each bound is kept in memory, for this replica alone, and holds an
 //! entry only while somebody uses it.
+
+use std::num::NonZero;
+use std::thread::available_parallelism;
 
 use crate::config::Config;
 
 pub mod answers;
 pub mod checks;
 pub mod holder;
+pub mod lines;
 pub mod rate;
 pub mod room;
 pub mod running;
@@ -19,6 +24,7 @@ pub mod streams;
 use answers::Answers;
 use bytes::Bytes;
 use checks::Checks;
+use lines::Lines;
 use rate::Buckets;
 use room::BodyRoom;
 use running::Running;
@@ -37,6 +43,8 @@ pub struct Bounds {
     pub answers: Answers,
     /// Checks of bodies that take long.
     pub checks: Checks,
+    /// Reads of the host's own that look at many rows.
+    pub walks: Lines,
     /// Requests under an idempotency key that run now.
     pub running: Running,
     /// Streams that are open.
@@ -52,6 +60,7 @@ impl Bounds {
             room: BodyRoom::new(config.http.bodies_bytes_max),
             answers: Answers::new(config.http.bodies_bytes_max),
             checks: Checks::default(),
+            walks: Lines::new(available_parallelism().map_or(1, NonZero::get)),
             running: Running::default(),
             streams: Streams::default(),
         }

@@ -95,6 +95,8 @@ pub struct HostRoute {
     pub produces: Option<&'static str>,
     /// The list style.
     pub paging: Paging,
+    /// Whether it reads more rows than its request names: few of an organization's run at once.
+    pub walks: bool,
     /// The codes that it refuses with, beside those of its kind of route.
     pub refuses: &'static [Code],
     /// The check ahead of the body.
@@ -124,6 +126,7 @@ impl HostRoute {
             consumes: None,
             produces: None,
             paging: Paging::None,
+            walks: false,
             refuses: &[],
             ahead: None,
             shapes: handler.shapes,
@@ -254,6 +257,12 @@ impl HostRoute {
     #[must_use]
     pub const fn paging(mut self, paging: Paging) -> Self {
         self.paging = paging;
+        self.walk()
+    }
+    /// Reads more rows than its request names.
+    #[must_use]
+    pub const fn walk(mut self) -> Self {
+        self.walks = true;
         self
     }
 }

@@ -70,7 +70,7 @@ impl Kind {
     }
 }
 
-fn kinds() -> [Kind; 11] {
+fn kinds() -> [Kind; 12] {
     let nested = json!([{"call": "script.play", "body": {"steps": [{"sleep_ms": 5_000}]}}]);
     let job = json!({"enqueue": [{"spin_ms": 50}]});
     let message = json!({ "body": "x".repeat(SENT.1) });
@@ -102,6 +102,13 @@ fn kinds() -> [Kind; 11] {
             name: "a neighbour beside 64 calls that look for a row the log has not",
             method: "GET",
             path: "/v1/logs?action=none",
+            body: None,
+            before: Before::Rows,
+        },
+        Kind {
+            name: "a neighbour beside 64 calls that read pages of the audit log",
+            method: "GET",
+            path: "/v1/logs?limit=200",
             body: None,
             before: Before::Rows,
         },

@@ -3,15 +3,12 @@
 //! A check is bounded by its schema's limits, so that one takes a second at most; an organization
 //! that asks for many waits for its own.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::sync::Arc;
 
 use charter_kernel::refusal::Refusal;
 use tokio::sync::Semaphore;
 
-/// How long a check waits for its turn.
-const WAIT: Duration = Duration::from_secs(10);
+use super::lines::{Lines, in_time};
 
 /// Bytes of the largest body whose check waits for no larger one's.
 const SMALL_BYTES_MAX: usize = 64 << 10;
@@ -27,11 +24,8 @@ pub struct Checks {
 #[derive(Debug)]
 struct Places {
     places: Arc<Semaphore>,
-    owners: Arc<Owners>,
+    lines: Lines,
 }
-
-/// The line of each organization that has a check waiting or running.
-type Owners = Mutex<HashMap<String, Arc<Semaphore>>>;
 
 impl Default for Places {
     /// One place less than the machine has cores.
@@ -59,7 +53,7 @@ impl Checks {
 
 impl Places {
     fn new(count: usize) -> Self {
-        Self { places: Arc::new(Semaphore::new(count)), owners: Arc::default() }
+        Self { places: Arc::new(Semaphore::new(count)), lines: Lines::new(1) }
     }
 
     async fn run<T: Send + 'static>(
@@ -67,14 +61,12 @@ impl Places {
         owner: &str,
         check: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, Refusal> {
-        let line = Line::of(&self.owners, owner);
-        let turn = async {
-            let first = line.line.clone().acquire_owned().await.ok()?;
+        let turn = in_time(async {
+            let first = self.lines.turn(owner).await?;
             let place = self.places.clone().acquire_owned().await.ok()?;
-            Some((place, first, line))
-        };
-        let turn = tokio::time::timeout(WAIT, turn).await.ok().flatten();
-        let turn = turn.ok_or_else(|| Refusal::overloaded(1))?;
+            Some((place, first))
+        });
+        let turn = turn.await?;
         // The turn ends with the check, also where the request is given up before.
         let done = tokio::task::spawn_blocking(move || {
             let _turn = turn;
@@ -85,38 +77,6 @@ impl Places {
             Refusal::internal()
         })
     }
-}
-
-/// A place in an organization's line, which is forgotten once nobody stands in it.
-#[derive(Debug)]
-struct Line {
-    owners: Arc<Owners>,
-    owner: String,
-    line: Arc<Semaphore>,
-}
-
-impl Line {
-    fn of(owners: &Arc<Owners>, owner: &str) -> Self {
-        let line = lock_owners(owners)
-            .entry(owner.to_owned())
-            .or_insert_with(|| Arc::new(Semaphore::new(1)))
-            .clone();
-        Self { owners: owners.clone(), owner: owner.to_owned(), line }
-    }
-}
-
-impl Drop for Line {
-    fn drop(&mut self) {
-        let mut owners = lock_owners(&self.owners);
-        // The map's, and this one's own.
-        if Arc::strong_count(&self.line) <= 2 {
-            owners.remove(&self.owner);
-        }
-    }
-}
-
-fn lock_owners(owners: &Owners) -> MutexGuard<'_, HashMap<String, Arc<Semaphore>>> {
-    owners.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
@@ -137,7 +97,7 @@ mod tests {
         assert!(checks.run("other", || true).await.is_ok(), "a place is left");
         go.send(()).unwrap();
         assert!(hog.await.unwrap() && again.await.unwrap());
-        assert!(lock_owners(&checks.owners).is_empty());
+        assert!(checks.lines.is_empty());
     }
 
     #[tokio::test]

@@ -11,6 +11,7 @@ use hyper::body::Incoming;
 use tokio_util::sync::CancellationToken;
 
 use super::accept::{Accepted, IDEMPOTENCY_KEY};
+use super::admit::Admitted;
 use super::again::Runs;
 use super::claim::Claimed;
 use super::matched::Operation;
@@ -22,6 +23,7 @@ use super::{
     accept, admit, call, claim, client, family, host, identify, matched, read, scope, validate,
 };
 use crate::app::App;
+use crate::bounds::lines::Turn;
 use crate::http::Peer;
 
 /// Answers or refuses.
@@ -34,9 +36,10 @@ pub async fn run(
 ) -> Result<Answered, Refusal> {
     let mut accepted = accept::accept(app, trail, peer, request)?;
     let mut runs = Runs::default();
+    let mut turn = None;
     loop {
         runs.begin()?;
-        if let Some(answered) = run_once(app, trail, &mut accepted, gone).await? {
+        if let Some(answered) = run_once(app, trail, &mut accepted, &mut turn, gone).await? {
             return Ok(answered);
         }
     }
@@ -47,6 +50,7 @@ async fn run_once(
     app: &Arc<App>,
     trail: &mut Trail,
     accepted: &mut Accepted,
+    turn: &mut Option<Turn>,
     gone: &CancellationToken,
 ) -> Result<Option<Answered>, Refusal> {
     let located = family::locate(app, trail, accepted)?;
@@ -57,8 +61,10 @@ async fn run_once(
     let mut pace = Paced { trail: &mut *trail, accepted: &mut *accepted };
     let admitted = admit::admit(app, matched, &mut pace).await?;
     let body = read::read(app, trail, &admitted, accepted).await?;
-    if body.late {
-        // Role, kit and expiry were looked at before the body came: they are looked at once more.
+    let waited = wait_turn(app, &admitted, turn).await?;
+    if body.late || waited {
+        // Role, kit and expiry were looked at before the body and the turn came: they are looked at
+        // once more.
         return Ok(None);
     }
     let sent = Sent {
@@ -85,4 +91,24 @@ async fn run_once(
             host::run(app, trail, (&caller, &entry.route), &request, claim.as_deref()).await
         }
     }
+}
+
+/// Has a route that reads many rows wait until few others of its organization do: read side by side,
+/// the megabytes of one would be in everybody's way. Answers whether it took its time.
+async fn wait_turn(
+    app: &App,
+    admitted: &Admitted,
+    turn: &mut Option<Turn>,
+) -> Result<bool, Refusal> {
+    let Operation::Host(entry) = admitted.operation() else { return Ok(false) };
+    if turn.is_some() || !entry.route.walks {
+        return Ok(false);
+    }
+    let (walks, organization) = (&app.bounds.walks, admitted.caller().organization());
+    *turn = walks.take(organization);
+    if turn.is_none() {
+        *turn = Some(walks.wait(organization).await?);
+        return Ok(true);
+    }
+    Ok(false)
 }

@@ -44,6 +44,7 @@ pub fn routes() -> Vec<HostRoute> {
     .refuses(&[Code::ResourceNotFound]);
     let proof =
         HostRoute::get(Class::OrganizationRead, "audit.proof", "/audit/proof", handler!(get_proof))
+            .walk()
             .summary("Proof that a row is in the audit log, or that the log only grew")
             .refuses(&[Code::ResourceNotFound]);
     let export = HostRoute::get(

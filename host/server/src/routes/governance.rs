@@ -67,6 +67,7 @@ pub fn routes() -> Vec<HostRoute> {
             "/governance/simulate",
             handler!(simulate_action),
         )
+        .walk()
         .summary("What would become of a regulated action now, without effect")
         .refuses(&[Code::ResourceNotFound]),
     ]

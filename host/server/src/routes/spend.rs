@@ -51,6 +51,7 @@ pub fn routes() -> Vec<HostRoute> {
             "/governance/spend",
             handler!(sum_spend),
         )
+        .walk()
         .summary("What the organization has spent, by action, user, primitive, component or day"),
         HostRoute::get(
             Class::ProfileRead,
@@ -58,6 +59,7 @@ pub fn routes() -> Vec<HostRoute> {
             "/teams/{team}/tenants/{tenant_user_id}/cost",
             handler!(get_tenant_cost),
         )
+        .walk()
         .summary("One tenant's cost report"),
     ]
 }

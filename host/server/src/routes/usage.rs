@@ -23,6 +23,7 @@ use crate::serve::Answer;
 pub fn routes() -> Vec<HostRoute> {
     vec![
         HostRoute::get(Class::OrganizationRead, "usage", "/usage", handler!(get_usage))
+            .walk()
             .summary("What the organization has used"),
     ]
 }
