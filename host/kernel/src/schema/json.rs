@@ -31,7 +31,7 @@ pub fn check_json(text: &str) -> Result<(), String> {
     let may_be_reserved = text.contains(RESERVED) || text.contains("\\u");
     let mut reader = serde_json::Deserializer::from_str(text);
     let checked = match may_be_reserved {
-        true => reader.deserialize_any(Names),
+        true => reader.deserialize_any(Document { kept: false }).map(drop),
         false => IgnoredAny::deserialize(&mut reader).map(drop),
     };
     checked.and_then(|()| reader.end()).map_err(|error| error.to_string())
@@ -51,53 +51,6 @@ fn admit_name<E: serde::de::Error>(name: &str) -> Result<(), E> {
     Ok(())
 }
 
-/// Reads no more than names.
-struct Names;
-
-impl<'de> DeserializeSeed<'de> for Names {
-    type Value = ();
-    fn deserialize<D: serde::Deserializer<'de>>(self, from: D) -> Result<(), D::Error> {
-        from.deserialize_any(self)
-    }
-}
-
-impl<'de> Visitor<'de> for Names {
-    type Value = ();
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a JSON value")
-    }
-    fn visit_unit<E>(self) -> Result<(), E> {
-        Ok(())
-    }
-    fn visit_bool<E>(self, _: bool) -> Result<(), E> {
-        Ok(())
-    }
-    fn visit_i64<E>(self, _: i64) -> Result<(), E> {
-        Ok(())
-    }
-    fn visit_u64<E>(self, _: u64) -> Result<(), E> {
-        Ok(())
-    }
-    fn visit_f64<E>(self, _: f64) -> Result<(), E> {
-        Ok(())
-    }
-    fn visit_str<E>(self, _: &str) -> Result<(), E> {
-        Ok(())
-    }
-    fn visit_seq<A: SeqAccess<'de>>(self, mut from: A) -> Result<(), A::Error> {
-        while from.next_element_seed(Names)?.is_some() {}
-        Ok(())
-    }
-    fn visit_map<A: MapAccess<'de>>(self, mut from: A) -> Result<(), A::Error> {
-        while let Some(name) = from.next_key::<String>()? {
-            admit_name(&name)?;
-            from.next_value_seed(Names)?;
-        }
-        Ok(())
-    }
-}
-
 /// Parses a JSON document.
 ///
 /// # Errors
@@ -112,7 +65,9 @@ pub fn parse_json(bytes: &[u8]) -> Result<Value, Fault> {
         ));
     }
     let mut reader = serde_json::Deserializer::from_str(text);
-    let value = reader.deserialize_any(Document).and_then(|value| reader.end().map(|()| value));
+    let value = reader
+        .deserialize_any(Document { kept: true })
+        .and_then(|value| reader.end().map(|()| value));
     value.map_err(|error| Fault::new("", format!("The document is not valid JSON: {error}.")))
 }
 
@@ -136,8 +91,12 @@ fn depth(text: &str) -> usize {
     most
 }
 
-/// Builds a [`Value`], refusing members that stand twice.
-struct Document;
+/// Reads a document, refusing reserved names.
+#[derive(Clone, Copy)]
+struct Document {
+    /// Whether it is built, and members that stand twice are refused; else it is read as null.
+    kept: bool,
+}
 
 impl<'de> DeserializeSeed<'de> for Document {
     type Value = Value;
@@ -168,15 +127,17 @@ impl<'de> Visitor<'de> for Document {
         Number::from_f64(value).map(Value::Number).ok_or_else(|| E::custom("number out of range"))
     }
     fn visit_str<E>(self, value: &str) -> Result<Value, E> {
-        Ok(Value::String(value.to_owned()))
+        Ok(if self.kept { Value::String(value.to_owned()) } else { Value::Null })
     }
     fn visit_string<E>(self, value: String) -> Result<Value, E> {
         Ok(Value::String(value))
     }
     fn visit_seq<A: SeqAccess<'de>>(self, mut from: A) -> Result<Value, A::Error> {
         let mut items = Vec::new();
-        while let Some(item) = from.next_element_seed(Document)? {
-            items.push(item);
+        while let Some(item) = from.next_element_seed(self)? {
+            if self.kept {
+                items.push(item);
+            }
         }
         Ok(Value::Array(items))
     }
@@ -188,8 +149,10 @@ impl<'de> Visitor<'de> for Document {
                 return Err(A::Error::custom(format!("the member {shown:?} stands twice")));
             }
             admit_name(&name)?;
-            let value = from.next_value_seed(Document)?;
-            members.insert(name, value);
+            let value = from.next_value_seed(self)?;
+            if self.kept {
+                members.insert(name, value);
+            }
         }
         Ok(Value::Object(members))
     }

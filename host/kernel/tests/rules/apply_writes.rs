@@ -94,6 +94,17 @@ fn a_body_that_is_no_object_takes_no_addition() {
 }
 
 #[test]
+fn an_addition_takes_no_name_that_a_reader_of_the_body_would_take_for_something_else() {
+    let mut database = Database::with(vec![insert("a", "{}")]);
+    for field in ["$serde_json::private::RawValue", "$serde_json::private::Number"] {
+        let add = Write::Add { key: key("a"), field: field.into(), amount: 1 };
+        let refused = Refused::NotAddable { key: key("a"), field: field.into() };
+        assert_eq!(database.refuse(vec![add]), refused);
+    }
+    assert_eq!(database.row(&key("a")).body, "{}");
+}
+
+#[test]
 fn a_row_keeps_its_user_until_another_is_named() {
     let owned = |user: Option<&str>| Write::Put {
         key: key("a"),
