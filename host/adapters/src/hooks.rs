@@ -50,8 +50,18 @@ pub fn redact_path(path: &str) -> Cow<'_, str> {
         Some((_, "providers")) => Cow::Borrowed(path),
         Some((_, id)) if id.starts_with("providers/") => Cow::Borrowed(path),
         Some((mount, id)) => Cow::Owned(format!("{mount}/hooks/{}", beginning(id))),
+        // A misspelled path has it, too.
+        None if decoded.split('/').any(is_id) => {
+            let shown = |part| if is_id(part) { beginning(part) } else { String::from(part) };
+            Cow::Owned(decoded.split('/').map(shown).collect::<Vec<_>>().join("/"))
+        }
         None => Cow::Borrowed(path),
     }
+}
+
+/// Whether a segment of a path may be the id of an inbound URL.
+fn is_id(part: &str) -> bool {
+    part.len() >= 32 && part.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
 #[cfg(test)]
@@ -67,6 +77,8 @@ mod tests {
             format!("/v1/h%6fok%73/{id}"),
             "/v1/hooks/%30123456789abcdef0123456789abcdef".to_string(),
             format!("/v1/hooks//{id}"),
+            format!("/v1/Hooks/{id}"),
+            format!("/v1/hook/{id}/x"),
         ] {
             let shown = redact_path(&path);
             assert!(!shown.contains("9abcdef"), "{path}: {shown}");
