@@ -9,9 +9,7 @@ use std::sync::Arc;
 
 use charter_engine::leave::{caps_space, own_scope};
 use charter_kernel::calendar::Calendar;
-use charter_kernel::governance::gauge::{
-    Cap, Gauge, Look, Unsummed, grant_meter, grant_scope, limit_scope,
-};
+use charter_kernel::governance::gauge::{Cap, Gauge, Look, grant_meter, grant_scope, limit_scope};
 use charter_kernel::governance::hold::{
     Counted, Subject, meters_space, own_record, own_record_at, own_spend_space, spend_space,
 };
@@ -286,14 +284,11 @@ impl Case {
         let mut gauges = Vec::with_capacity(caps.len());
         let rows = read_rows(txn, caps.iter().map(|cap| &cap.meter)).await?;
         for (cap, row) in caps.into_iter().zip(rows) {
-            let known = |row: Row| -> Result<(Meter, u64), Refusal> {
-                let meter = serde_json::from_str(&row.body).map_err(|_| Refusal::internal())?;
-                Ok((meter, row.version))
-            };
-            gauges.push(match cap.look(row.map(known).transpose()?, now) {
+            gauges.push(match cap.look(row.as_ref().map(read_meter).transpose()?, now) {
                 Look::Counted(gauge) => gauge,
                 Look::Unsummed(unsummed) => {
-                    let spent = governance.sums.make(&governance.store, self, &unsummed).await?;
+                    let spent =
+                        governance.sums.make(&governance.store, self, &unsummed, now).await?;
                     unsummed.sum_up(spent)
                 }
             });
@@ -301,45 +296,50 @@ impl Case {
         Ok(gauges)
     }
 
-    /// The sum of the spend records of a meter's scope, as far as they are in its window.
+    /// The sum of the spend records of a cap's scope from a moment on, or up to another.
     pub(crate) async fn sum_spent(
         &self,
         store: &Store,
-        unsummed: &Unsummed,
+        cap: &Cap,
+        (from, until): (Instant, Instant),
     ) -> Result<i64, Refusal> {
-        let (cap, since) = (unsummed.cap(), unsummed.since());
         if !cap.is_recorded() {
             return Ok(0);
         }
         if cap.is_own() {
-            return sum_own(store, &cap.meter, since).await;
+            return sum_own(store, &cap.meter, (from, until)).await;
         }
         let mut sum = 0_i64;
-        let mut add = |row: &Row| sum = sum.saturating_add(read_spent(row));
+        let behind = until.to_string();
         if !cap.meter.reach.is_shared() {
             let mut query = Query::all(&cap.meter.reach, &spend_space()).limit(PAGE).relax();
             query.order = Order::Oldest;
-            query.after = Some(since.to_string());
+            query.after = Some(from.to_string());
             loop {
                 let page = store.find(&query).await.map_err(stored::reading)?;
-                page.items.iter().for_each(|(_, row)| add(row));
+                for (key, row) in &page.items {
+                    if key.id >= behind {
+                        return Ok(sum);
+                    }
+                    sum = sum.saturating_add(read_spent(row));
+                }
                 let Some(next) = page.next else { return Ok(sum) };
                 query.after = Some(next);
             }
         }
-        let mut from = format!("{} {since}", self.organization.id);
-        let to = format!("{} ~", self.organization.id);
+        let of = |at: &str| format!("{} {at}", self.organization.id);
+        let (mut from, behind) = (of(&from.to_string()), of(&behind));
         let mut after = None;
         loop {
             let page = store
-                .find_indexed(&spend_space(), "found", (&from, &to), after.as_ref(), PAGE)
+                .find_indexed(&spend_space(), "found", (&from, &behind), after.as_ref(), PAGE)
                 .await;
             let page = page.map_err(stored::reading)?;
-            for (_, _, row) in &page {
+            for (_, _, row) in page.iter().filter(|(found, ..)| *found < behind) {
                 let body: Value = serde_json::from_str(&row.body).unwrap_or_default();
                 let project = self.project.as_ref().map(|project| project.id.as_str());
                 if cap.scope == "organization" || body["project"].as_str() == project {
-                    add(row);
+                    sum = sum.saturating_add(read_spent(row));
                 }
             }
             let Some((value, key, _)) = page.into_iter().nth(PAGE as usize - 1) else {
@@ -350,27 +350,38 @@ impl Case {
     }
 }
 
-/// The sum of the spend records of a scope of a primitive's own since a moment.
-async fn sum_own(store: &Store, meter: &Key, since: Instant) -> Result<i64, Refusal> {
+/// The sum of the spend records of a scope of a primitive's own from a moment on, or up to another.
+async fn sum_own(
+    store: &Store,
+    meter: &Key,
+    (from, until): (Instant, Instant),
+) -> Result<i64, Refusal> {
     let mut query = Query::all(&meter.reach, &own_spend_space()).limit(PAGE).relax();
     query.order = Order::Oldest;
     // The record that begins with the window is one of them.
-    query.after = Some(own_record(meter, since.plus_ms(-1)));
+    query.after = Some(own_record(meter, from.plus_ms(-1)));
     let own = format!("{} ", meter.id);
     let mut sum = 0_i64;
     loop {
         let page = store.find(&query).await.map_err(stored::reading)?;
         for (key, row) in &page.items {
-            if !key.id.starts_with(&own) {
+            let quarter = own_record_at(meter, &key.id);
+            if !key.id.starts_with(&own) || quarter.is_some_and(|quarter| quarter >= until) {
                 return Ok(sum);
             }
-            if own_record_at(meter, &key.id).is_some() {
+            if quarter.is_some() {
                 sum = sum.saturating_add(read_spent(row));
             }
         }
         let Some(next) = page.next else { return Ok(sum) };
         query.after = Some(next);
     }
+}
+
+/// A meter as its row keeps it, and the row's version.
+pub(crate) fn read_meter(row: &Row) -> Result<(Meter, u64), Refusal> {
+    let meter = serde_json::from_str(&row.body).map_err(|_| Refusal::internal())?;
+    Ok((meter, row.version))
 }
 
 /// The rows with these keys, asked for together: PostgreSQL answers all of them in one round trip.

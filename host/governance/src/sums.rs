@@ -1,23 +1,33 @@
 //! Sums of spend records that take long.
 //!
-//! A cap that is new begins with the sum of what was spent before. Where that is of very many records,
-//! the sum would outlast a request whose time is short, and the next one would begin it anew: so one
-//! task makes it, whoever asks meanwhile, and has the meter count from there on.
+//! A cap that is new begins with the sum of earlier spending. A sum of very many records would outlast
+//! a request whose time is short, and the next one would begin it anew: so one task makes it, whoever
+//! asks meanwhile, and has the meter count from there on. Each capture meanwhile changes the meter's
+//! row, and a sum that did not see it counts for nothing. So the old records, which nothing changes any
+//! more, are summed up once, and the others until nothing came between.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use charter_kernel::governance::gauge::Unsummed;
+use charter_kernel::governance::gauge::{Look, Unsummed};
+use charter_kernel::governance::hold::RECORD_MS;
 use charter_kernel::refusal::Refusal;
 use charter_kernel::time::Instant;
-use charter_kernel::unit::{Key, Unit};
-use charter_store::Store;
+use charter_kernel::unit::{Guard, Key, Rejection, Unit};
+use charter_store::{CommitError, Store};
+use charter_tenancy::stored;
 use futures::FutureExt as _;
 use futures::future::{BoxFuture, Shared};
 use tokio::time::timeout;
 
-use crate::caps::Case;
+use crate::caps::{Case, read_meter};
+
+/// How old a record is that nothing changes any more: what is captured counts in the quarter of an hour
+/// at which its call said so, and no call takes longer than an hour.
+const SETTLED_MS: i64 = 2 * 60 * 60 * 1_000;
+/// How often others may have captured something meanwhile.
+const TRIES_MAX: u32 = 1_000;
 
 /// The sums that are being made, one of each organization at a time.
 #[derive(Debug)]
@@ -34,7 +44,7 @@ type Running = Arc<Mutex<HashMap<String, Sum>>>;
 struct Sum {
     /// The meter, and the first moment of what is summed up.
     of: (Key, Instant),
-    /// What was spent; nothing where it was not to be had, or more was spent meanwhile.
+    /// The amount spent; nothing where it was not to be had.
     spent: Shared<BoxFuture<'static, Option<i64>>>,
 }
 
@@ -46,12 +56,12 @@ impl Default for Sums {
 }
 
 impl Sums {
-    /// What is summed up within `quick` is whoever asks's own affair; the rest is waited for so long.
+    /// A sum that takes no longer than `quick` is made by each who asks; another one is waited for so long.
     pub fn new(quick: Duration, patience: Duration) -> Self {
         Self { quick, patience, running: Arc::default() }
     }
 
-    /// What was spent in the scope of a meter that does not count yet.
+    /// The amount spent in the scope of a meter that does not count yet.
     ///
     /// # Errors
     /// When the store cannot be asked; 503 where the sum takes longer.
@@ -60,20 +70,33 @@ impl Sums {
         store: &Store,
         case: &Case,
         unsummed: &Unsummed,
+        now: Instant,
     ) -> Result<i64, Refusal> {
-        let is_alone = !lock(&self.running).contains_key(case.organization.id.as_str());
-        if is_alone && let Ok(spent) = timeout(self.quick, case.sum_spent(store, unsummed)).await {
+        if !unsummed.cap().is_recorded() {
+            return Ok(0);
+        }
+        let organization = case.organization.id.as_str();
+        let running = lock(&self.running).get(organization).map(|sum| sum.of.clone());
+        if running.is_none_or(|running| running != of(unsummed))
+            && let Ok(spent) = timeout(self.quick, all(store, case, unsummed)).await
+        {
             return spent;
         }
-        let spent = timeout(self.patience, self.wait(store, case, unsummed)).await;
+        let spent = timeout(self.patience, self.wait(store, case, unsummed, now)).await;
         spent.ok().flatten().ok_or_else(|| {
             Refusal::overloaded(1).hint("What was spent before the cap is being summed up.")
         })
     }
 
-    async fn wait(&self, store: &Store, case: &Case, unsummed: &Unsummed) -> Option<i64> {
+    async fn wait(
+        &self,
+        store: &Store,
+        case: &Case,
+        unsummed: &Unsummed,
+        now: Instant,
+    ) -> Option<i64> {
         loop {
-            let sum = self.begin(store, case, unsummed);
+            let sum = self.begin(store, case, unsummed, now);
             let spent = sum.spent.await;
             if sum.of == of(unsummed) {
                 return spent;
@@ -82,7 +105,7 @@ impl Sums {
     }
 
     /// The sum that is being made for the organization: this one, where it was none.
-    fn begin(&self, store: &Store, case: &Case, unsummed: &Unsummed) -> Sum {
+    fn begin(&self, store: &Store, case: &Case, unsummed: &Unsummed, now: Instant) -> Sum {
         let organization = case.organization.id.to_string();
         let mut running = lock(&self.running);
         if let Some(sum) = running.get(&organization) {
@@ -91,9 +114,8 @@ impl Sums {
         let end = End { running: self.running.clone(), organization: organization.clone() };
         let (store, case, asked) = (store.clone(), case.clone(), unsummed.clone());
         let making = async move {
-            let end = end;
-            let spent = case.sum_spent(&store, &asked).await.ok()?;
-            open(&store, &end.organization, asked, spent).await.then_some(spent)
+            let _end = end;
+            open(&store, &case, asked, now).await.ok().flatten()
         };
         let sum = Sum { of: of(unsummed), spent: making.boxed().shared() };
         running.insert(organization, sum.clone());
@@ -102,20 +124,47 @@ impl Sums {
     }
 }
 
-/// Has the meter count from here on, unless more was spent meanwhile.
-async fn open(store: &Store, organization: &str, unsummed: Unsummed, spent: i64) -> bool {
-    let gauge = unsummed.sum_up(spent);
-    let unit = Unit {
-        organization: organization.to_owned(),
-        guards: gauge.guards().collect(),
-        writes: gauge.opening().into_iter().collect(),
-        ..Unit::default()
-    };
-    let opened = store.commit(unit).await;
-    if let Err(error) = &opened {
-        tracing::info!(%error, organization, "what was spent before a cap is summed up again");
+async fn all(store: &Store, case: &Case, unsummed: &Unsummed) -> Result<i64, Refusal> {
+    case.sum_spent(store, unsummed.cap(), (unsummed.since(), Instant::LAST)).await
+}
+
+/// Has the meter count from here on. Answers what was spent; nothing where others have it count
+/// already, or captured too often.
+async fn open(
+    store: &Store,
+    case: &Case,
+    unsummed: Unsummed,
+    now: Instant,
+) -> Result<Option<i64>, Refusal> {
+    let (cap, since) = (unsummed.cap().clone(), unsummed.since());
+    let settled = now.plus_ms(-SETTLED_MS);
+    let settled = Instant(settled.0 - settled.0.rem_euclid(RECORD_MS)).max(since);
+    let before = case.sum_spent(store, &cap, (since, settled)).await?;
+    for _ in 0..TRIES_MAX {
+        let row = store.get(&cap.meter).await.map_err(stored::reading)?;
+        let meter = row.as_ref().map(read_meter).transpose()?;
+        let Look::Unsummed(found) = cap.clone().look(meter, now) else { return Ok(None) };
+        let recent = case.sum_spent(store, &cap, (settled, Instant::LAST)).await?;
+        let spent = before.saturating_add(recent);
+        let gauge = found.sum_up(spent);
+        // It is opened in the window of the cap that was asked for, or not at all.
+        let version = row.map(|row| row.version);
+        let same = Guard::Version { key: cap.meter.clone(), version };
+        let guards = gauge.guards().chain(case.guards_of_scopes()).chain([same]);
+        let unit = Unit {
+            organization: case.organization.id.to_string(),
+            guards: guards.collect(),
+            writes: gauge.opening().into_iter().collect(),
+            ..Unit::default()
+        };
+        let is_meters = |keys: &[Key]| keys.iter().all(|key| *key == cap.meter);
+        match store.commit(unit).await {
+            Ok(_) => return Ok(Some(spent)),
+            Err(CommitError::Rejected(Rejection::Conflict { keys })) if is_meters(&keys) => {}
+            Err(error) => return Err(stored::commit_refusal(&error)),
+        }
     }
-    opened.is_ok()
+    Ok(None)
 }
 
 fn of(unsummed: &Unsummed) -> (Key, Instant) {

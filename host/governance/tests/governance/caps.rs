@@ -318,17 +318,29 @@ async fn spending_is_summed_up_however_many_records_there_are(bed: Bed) {
 
 async fn a_sum_that_outlasts_who_asks_for_it_is_made_once_and_kept(mut bed: Bed) {
     put_records(&bed, 1_000).await;
-    bed.set_organization(budget(1)).await;
+    bed.clock.forward_ms(3 * 60 * 60 * 1_000);
+    let mut held = Vec::new();
+    for _ in 0..20 {
+        held.push(bed.grant(leave(7)).await.id);
+    }
+    bed.set_organization(json!({ "budget": { "cap_cents": 100, "period": "month" } })).await;
     let governance = Arc::get_mut(&mut bed.governance).expect("nobody else has it");
     governance.sums = Sums::new(Duration::ZERO, Duration::ZERO);
     assert_eq!(bed.refuse(leave(1)).await, "overloaded");
     let granted = async {
         while ask_of(&bed.governance, None, leave(1)).await.is_err() {
+            // Holds from before are captured meanwhile.
+            if let Some(id) = held.pop() {
+                bed.capture(&id, 7).await;
+            }
             tokio::task::yield_now().await;
         }
+        held.len() as i64
     };
-    tokio::time::timeout(Duration::from_secs(60), granted).await.expect("nobody is let through");
-    assert_eq!(bed.meter("organization", &organization_reach()).await.now().spent, 1_000);
+    let granted = tokio::time::timeout(Duration::from_secs(60), granted).await;
+    let left = granted.expect("nobody is let through");
+    let counted = bed.meter("organization", &organization_reach()).await.now();
+    assert_eq!((counted.spent, counted.reserved), (1_000 + (20 - left) * 7, 1));
 }
 
 async fn a_scope_that_a_provider_overspent_admits_nothing_until_it_is_thawed(bed: Bed) {
