@@ -24,7 +24,7 @@ pub mod streams;
 use answers::Answers;
 use bytes::Bytes;
 use checks::Checks;
-use lines::Lines;
+use lines::SharedLines;
 use rate::Buckets;
 use room::BodyRoom;
 use running::Running;
@@ -44,7 +44,7 @@ pub struct Bounds {
     /// Checks of bodies that take long.
     pub checks: Checks,
     /// Reads of the host's own that look at many rows.
-    pub walks: Lines,
+    pub walks: SharedLines,
     /// Requests under an idempotency key that run now.
     pub running: Running,
     /// Streams that are open.
@@ -60,7 +60,7 @@ impl Bounds {
             room: BodyRoom::new(config.http.bodies_bytes_max),
             answers: Answers::new(config.http.bodies_bytes_max),
             checks: Checks::default(),
-            walks: Lines::new(available_parallelism().map_or(1, NonZero::get)),
+            walks: SharedLines::new(available_parallelism().map_or(1, NonZero::get)),
             running: Running::default(),
             streams: Streams::default(),
         }

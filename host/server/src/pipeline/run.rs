@@ -23,7 +23,8 @@ use super::{
     accept, admit, call, claim, client, family, host, identify, matched, read, scope, validate,
 };
 use crate::app::App;
-use crate::bounds::lines::Turn;
+use crate::bounds::holder::Holder;
+use crate::bounds::lines::SharedTurn;
 use crate::http::Peer;
 
 /// Answers or refuses.
@@ -50,7 +51,7 @@ async fn run_once(
     app: &Arc<App>,
     trail: &mut Trail,
     accepted: &mut Accepted,
-    turn: &mut Option<Turn>,
+    turn: &mut Option<SharedTurn>,
     gone: &CancellationToken,
 ) -> Result<Option<Answered>, Refusal> {
     let located = family::locate(app, trail, accepted)?;
@@ -98,16 +99,18 @@ async fn run_once(
 async fn wait_turn(
     app: &App,
     admitted: &Admitted,
-    turn: &mut Option<Turn>,
+    turn: &mut Option<SharedTurn>,
 ) -> Result<bool, Refusal> {
     let Operation::Host(entry) = admitted.operation() else { return Ok(false) };
     if turn.is_some() || !entry.route.walks {
         return Ok(false);
     }
     let (walks, organization) = (&app.bounds.walks, admitted.caller().organization());
-    *turn = walks.take(organization);
+    let path = Holder::of(admitted.caller().identity()).path(organization, usize::MAX);
+    let holder = path.floor().map_or(organization, |share| &share.name);
+    *turn = walks.take(organization, holder);
     if turn.is_none() {
-        *turn = Some(walks.wait(organization).await?);
+        *turn = Some(walks.wait(organization, holder).await?);
         return Ok(true);
     }
     Ok(false)
