@@ -20,7 +20,8 @@ struct Conditions {
 
 impl Conditions {
     /// Reach and space are the first two parameters. Each test is a membership in the index, which
-    /// starts with the same two.
+    /// starts with the same two. An equality is looked up for each row: PostgreSQL, which may take an
+    /// organization that has just grown for one of a row, would compare each row with each.
     fn of(query: &Query, id: &str) -> Result<Self, ReadError> {
         if query.matching.len() > TESTS_MAX {
             return Err(ReadError::Failed(None));
@@ -29,20 +30,45 @@ impl Conditions {
         on.bound.extend([query.reach.as_str().to_owned(), query.space.as_str().to_owned()]);
         for (field, test) in &query.matching {
             let field = on.bind(field);
-            let values = match test {
-                Test::Equal(value) => format!("AND x.value = {}", on.bind(value)),
+            let members = format!(
+                "document_index x WHERE x.reach = $1 AND x.space = $2 AND x.field = {field}"
+            );
+            let text = match test {
+                Test::Equal(value) => {
+                    let value = on.bind(value);
+                    format!(
+                        " AND (SELECT 1 FROM {members} AND x.value = {value} AND x.id = {id}) IS NOT NULL"
+                    )
+                }
                 Test::Between(low, high) => {
-                    let low = low.as_ref().map(|low| format!("AND x.value >= {}", on.bind(low)));
+                    let low = low.as_ref().map(|low| format!(" AND x.value >= {}", on.bind(low)));
                     let high =
-                        high.as_ref().map(|high| format!("AND x.value <= {}", on.bind(high)));
-                    [low, high].into_iter().flatten().collect::<Vec<_>>().join(" ")
+                        high.as_ref().map(|high| format!(" AND x.value <= {}", on.bind(high)));
+                    let values: String = [low, high].into_iter().flatten().collect();
+                    format!(" AND {id} IN (SELECT x.id FROM {members}{values})")
                 }
             };
-            on.text += &format!(
-                " AND {id} IN (SELECT x.id FROM document_index x WHERE x.reach = $1 AND x.space = $2 AND x.field = {field} {values})"
-            );
+            on.text += &text;
         }
         Ok(on)
+    }
+
+    /// The conditions of a query, the rows that they are asked of, and the column of their ids. One
+    /// equality walks the index, in the order of ids, however many rows match; `joined` is what else it
+    /// reads of them.
+    fn walking(query: &Query, joined: &str) -> Result<(Self, String, &'static str), ReadError> {
+        let walked = query.matching.iter().position(|(_, test)| matches!(test, Test::Equal(_)));
+        let mut rest = query.clone();
+        let Some((field, Test::Equal(value))) = walked.map(|at| rest.matching.remove(at)) else {
+            let from = "documents d WHERE d.reach = $1 AND d.space = $2";
+            return Ok((Self::of(query, "d.id")?, from.to_owned(), "d.id"));
+        };
+        let mut on = Self::of(&rest, "i.id")?;
+        let (field, value) = (on.bind(&field), on.bind(&value));
+        let from = format!(
+            "document_index i{joined} i.reach = $1 AND i.space = $2 AND i.field = {field} AND i.value = {value}"
+        );
+        Ok((on, from, "i.id"))
     }
 
     fn bind(&mut self, value: &str) -> String {
@@ -55,28 +81,14 @@ impl Conditions {
     }
 }
 
-/// One equality alone walks the index in the order of ids, however many rows match; anything else
-/// filters the rows.
 fn select(query: &Query) -> Result<(String, Conditions), ReadError> {
     let (compare, order) = match query.order {
         Order::Newest => ("<", "DESC"),
         Order::Oldest => (">", "ASC"),
     };
-    let walked = query.matching.iter().position(|(_, test)| matches!(test, Test::Equal(_)));
-    let mut rest = query.clone();
-    let walk = walked.map(|at| rest.matching.remove(at));
-    let mut on = Conditions::of(&rest, "d.id")?;
-    let (from, id) = match walk {
-        Some((field, Test::Equal(value))) => {
-            let (field, value) = (on.bind(&field), on.bind(&value));
-            let from = format!(
-                "document_index i CROSS JOIN documents d WHERE i.reach = $1 AND i.space = $2 AND i.field = {field} \
-                 AND i.value = {value} AND d.reach = i.reach AND d.space = i.space AND d.id = i.id"
-            );
-            (from, "i.id")
-        }
-        _ => ("documents d WHERE d.reach = $1 AND d.space = $2".to_owned(), "d.id"),
-    };
+    let documents =
+        " CROSS JOIN documents d WHERE d.reach = i.reach AND d.space = i.space AND d.id = i.id AND";
+    let (mut on, from, id) = Conditions::walking(query, documents)?;
     let after = query
         .after
         .as_ref()
@@ -143,11 +155,8 @@ impl Store {
         if !findable(query) {
             return Ok((0, revision));
         }
-        let on = Conditions::of(query, "d.id")?;
-        let text = format!(
-            "SELECT count(*) FROM documents d WHERE d.reach = $1 AND d.space = $2{}",
-            on.text
-        );
+        let (on, from, _) = Conditions::walking(query, " WHERE")?;
+        let text = format!("SELECT count(*) FROM {from}{}", on.text);
         let sql = sql::query(self.inner.database.dialect.compose(&text)).fleeting();
         let row = reading(on.apply(sql).fetch_one(self.readers())).await?;
         let count: i64 = row.try_get(0).map_err(|error| ReadError::Failed(Some(error)))?;
