@@ -342,11 +342,13 @@ fn bound_form(form: Form, status: Status, bounds: Bounds) -> Form {
         .with("spending_controls[spending_limits][0][interval]", interval)
 }
 
-/// Has the issuer told how a card stands from this request's commit on.
+/// Has the issuer told how a card stands from this request's commit on, by one job however often it
+/// changes: a run that it changes under does not count.
 pub(crate) fn mirror_later(card: &Doc<Card>) -> Result<()> {
     match &card.body.issued {
         Some(Issued { reference: Some(_), .. }) => {
             Job::new(MIRROR, &Mirrored { card: card.id.clone() })?
+                .key(&format!("{MIRROR}-{}", card.id))
                 .attempts(ATTEMPTS)
                 .enqueue()
                 .map(drop)

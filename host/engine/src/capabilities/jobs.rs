@@ -22,7 +22,8 @@ const ATTEMPTS_MAX: u32 = 100;
 pub(super) const PAYLOAD_BYTES_MAX: usize = 256 << 10;
 /// Bytes of a job's name and key.
 const NAME_BYTES_MAX: usize = 200;
-/// One part in so many of the room for jobs is as much as others fill by what they send to names.
+/// One part in so many of the room for jobs is as much as others fill by what they send to names, and
+/// pinned credentials by what they ask for: the rest is for those who govern them.
 const SENT_PART: u64 = 2;
 /// One part in so many of the room for jobs is kept for those that are due at once.
 const DUE_PART: u64 = 10;
@@ -78,8 +79,8 @@ impl Work {
 
     /// Counts one more job that waits, or one more schedule, where the organization may have it.
     ///
-    /// All that somebody else sends to it finds a part of the room taken: that is for its own. So does
-    /// all that is for later: those that are due make room for each other.
+    /// All that somebody else sends to it finds a part of the room taken, as does all that a pinned
+    /// credential asks for; and all that is for later, because what is due makes room by itself.
     async fn admit_to_backlog(
         &mut self,
         kind: Kind,
@@ -123,8 +124,9 @@ impl Work {
 
     /// Writes a job's row; answers its id.
     pub(super) async fn put_job(&mut self, record: JobRecord) -> Result<String, Failure> {
-        let (is_sent, is_for_later) = (record.signal == NAME, record.run_at > self.now);
-        let most = |all: u64| match (is_sent, is_for_later) {
+        let is_others = record.signal == NAME || self.call.scope.principal().is_pinned();
+        let is_for_later = record.run_at > self.now;
+        let most = |all: u64| match (is_others, is_for_later) {
             (true, _) => all / SENT_PART,
             (false, true) => all - all / DUE_PART,
             (false, false) => all,

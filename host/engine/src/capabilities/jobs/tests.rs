@@ -1,14 +1,15 @@
 //! The rules of jobs and schedules, over a real store: bounds, keys, power, and what may wait.
 
+use charter_kernel::id::UserId;
 use charter_kernel::role::Role;
-use charter_kernel::scope::{ActorKind, Scope};
+use charter_kernel::scope::{ActorKind, Principal, Scope};
 use charter_kernel::unit::Space;
 use serde_json::json;
 
 use super::*;
 use crate::call::Call;
 use crate::config::EngineConfig;
-use crate::run::bed::{Bed, handle, key, long, scope, shop, user};
+use crate::run::bed::{Bed, handle, id, key, long, scope, shop, user};
 
 fn job(name: &str) -> Job {
     Job {
@@ -221,13 +222,19 @@ async fn what_waits_of_one_organization_is_bounded_and_leaves_room_for_others() 
 }
 
 #[tokio::test]
-async fn jobs_for_later_leave_room_for_those_that_are_due() {
+async fn jobs_of_agents_and_jobs_for_later_leave_room_for_others() {
     let bed = Bed::with(EngineConfig { jobs_waiting_max: 20, ..EngineConfig::default() }).await;
     let later = || Job { run_at: Some(4_000_000_000_000), ..job("later") };
-    for _ in 0..18 {
-        enqueue(&bed, &user(3), later()).await.unwrap();
+    let pinned = Principal { user: UserId::parse(&id(3)), ..key(Role::Developer) };
+    let agent = scope(pinned, 1, Some(2), Some(3));
+    for _ in 0..10 {
+        enqueue(&bed, &agent, later()).await.unwrap();
     }
     let full = Err("rate_limited:jobs_full".to_owned());
+    assert_eq!(enqueue(&bed, &agent, job("due")).await, full, "half is for those who govern it");
+    for _ in 0..8 {
+        enqueue(&bed, &user(3), later()).await.unwrap();
+    }
     assert_eq!(enqueue(&bed, &user(4), later()).await, full);
     for _ in 0..2 {
         assert!(enqueue(&bed, &user(3), job("due")).await.is_ok());
