@@ -73,6 +73,11 @@ impl Scheme {
         }
     }
 
+    /// Whether a hook has a URL of its own.
+    pub fn has_url(&self) -> bool {
+        !matches!(self, Self::Binding(_))
+    }
+
     /// Whether a hook has a secret of its own.
     pub fn is_keyed(&self) -> bool {
         matches!(self, Self::StandardWebhooks | Self::HmacSha256)
@@ -196,7 +201,7 @@ impl HookRecord {
             index.push(entry(PROJECT, &self.owner.project));
         }
         index.extend(self.owner.user.as_deref().map(|user| entry(USER, user)));
-        index.extend(self.provider().is_none().then(|| entry(OWN, "1")));
+        index.extend(self.scheme.has_url().then(|| entry(OWN, "1")));
         Ok(Draft { body: serde_json::to_string(self)?, index, ..Draft::default() })
     }
 }

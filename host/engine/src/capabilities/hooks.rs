@@ -113,8 +113,7 @@ impl Work {
         if self.txn.get(&key).await.map_err(|error| unread(&error))?.is_none() {
             return Err(not_found("the document").into());
         }
-        let has_own = !matches!(scheme, Scheme::Binding(_));
-        if has_own && self.hooks_open(&owner.organization).await? >= HOOKS_MAX {
+        if scheme.has_url() && self.hooks_open(&owner.organization).await? >= HOOKS_MAX {
             let told = format!(
                 "an organization has at most {HOOKS_MAX} hooks with a URL of their own: close some"
             );

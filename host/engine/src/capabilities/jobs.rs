@@ -24,7 +24,7 @@ pub(super) const PAYLOAD_BYTES_MAX: usize = 256 << 10;
 const NAME_BYTES_MAX: usize = 200;
 /// One part in so many of the room for jobs is as much as others fill by what they send to names, and
 /// pinned credentials by what they ask for: the rest is for those who govern them.
-const SENT_PART: u64 = 2;
+const OTHERS_PART: u64 = 2;
 /// One part in so many of the room for jobs is kept for those that are due at once.
 const DUE_PART: u64 = 10;
 /// When one who has too many jobs that wait may try again.
@@ -127,7 +127,7 @@ impl Work {
         let is_others = record.signal == NAME || self.call.scope.principal().is_pinned();
         let is_for_later = record.run_at > self.now;
         let most = |all: u64| match (is_others, is_for_later) {
-            (true, _) => all / SENT_PART,
+            (true, _) => all / OTHERS_PART,
             (false, true) => all - all / DUE_PART,
             (false, false) => all,
         };

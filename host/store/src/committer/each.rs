@@ -160,8 +160,8 @@ pub(super) async fn read(
     Ok(rows)
 }
 
-/// Writes with each statement, over each row; says how many rows each statement affected. They
-/// affect distinct rows of a table, so their order does not matter. `noting` is one more value to
+/// Writes with each statement, over each row, one after another: in the order in which they wait for
+/// other committers. Says how many rows each statement affected. `noting` is one more value to
 /// read, of PostgreSQL, whose turns end with this.
 pub(super) async fn write(
     connection: &mut Connection,
