@@ -29,10 +29,12 @@ use futures::future::try_join_all;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::Governance;
+use crate::{Governance, sums};
 
 /// Records of one read.
 const PAGE: u32 = 1_000;
+/// Looks at a meter that others have count, and that begins anew each time.
+const LOOKS_MAX: u32 = 3;
 
 /// On whose behalf, with what the organization has set for them.
 #[derive(Clone, Debug)]
@@ -284,16 +286,32 @@ impl Case {
         let mut gauges = Vec::with_capacity(caps.len());
         let rows = read_rows(txn, caps.iter().map(|cap| &cap.meter)).await?;
         for (cap, row) in caps.into_iter().zip(rows) {
-            gauges.push(match cap.look(row.as_ref().map(read_meter).transpose()?, now) {
-                Look::Counted(gauge) => gauge,
-                Look::Unsummed(unsummed) => {
-                    let spent =
-                        governance.sums.make(&governance.store, self, &unsummed, now).await?;
-                    unsummed.sum_up(spent)
-                }
-            });
+            gauges.push(self.gauge(governance, txn, (cap, row), now).await?);
         }
         Ok(gauges)
+    }
+
+    /// The gauge of a cap. A meter that had to be waited for is looked at again.
+    async fn gauge(
+        &self,
+        governance: &Governance,
+        txn: &Txn,
+        (cap, mut row): (Cap, Option<Row>),
+        now: Instant,
+    ) -> Result<Gauge, Refusal> {
+        for _ in 0..LOOKS_MAX {
+            let known = row.as_ref().map(read_meter).transpose()?;
+            let unsummed = match cap.clone().look(known, now) {
+                Look::Counted(gauge) => return Ok(gauge),
+                Look::Unsummed(unsummed) => unsummed,
+            };
+            let spent = governance.sums.make(&governance.store, self, &unsummed, now).await?;
+            if let Some(spent) = spent {
+                return Ok(unsummed.sum_up(spent));
+            }
+            row = txn.get_relaxed(&cap.meter).await.map_err(stored::reading)?;
+        }
+        Err(sums::busy())
     }
 
     /// The sum of the spend records of a cap's scope from a moment on, or up to another.

@@ -44,8 +44,8 @@ type Running = Arc<Mutex<HashMap<String, Sum>>>;
 struct Sum {
     /// The meter, and the first moment of what is summed up.
     of: (Key, Instant),
-    /// The amount spent; nothing where it was not to be had.
-    spent: Shared<BoxFuture<'static, Option<i64>>>,
+    /// Whether the meter counts by now.
+    made: Shared<BoxFuture<'static, bool>>,
 }
 
 impl Default for Sums {
@@ -61,7 +61,8 @@ impl Sums {
         Self { quick, patience, running: Arc::default() }
     }
 
-    /// The amount spent in the scope of a meter that does not count yet.
+    /// The amount spent in the scope of a meter that does not count yet; nothing where the meter has
+    /// come to count meanwhile.
     ///
     /// # Errors
     /// When the store cannot be asked; 503 where the sum takes longer.
@@ -71,35 +72,29 @@ impl Sums {
         case: &Case,
         unsummed: &Unsummed,
         now: Instant,
-    ) -> Result<i64, Refusal> {
+    ) -> Result<Option<i64>, Refusal> {
         if !unsummed.cap().is_recorded() {
-            return Ok(0);
+            return Ok(Some(0));
         }
         let organization = case.organization.id.as_str();
         let running = lock(&self.running).get(organization).map(|sum| sum.of.clone());
         if running.is_none_or(|running| running != of(unsummed))
             && let Ok(spent) = timeout(self.quick, all(store, case, unsummed)).await
         {
-            return spent;
+            return spent.map(Some);
         }
-        let spent = timeout(self.patience, self.wait(store, case, unsummed, now)).await;
-        spent.ok().flatten().ok_or_else(|| {
-            Refusal::overloaded(1).hint("What was spent before the cap is being summed up.")
-        })
+        match timeout(self.patience, self.wait(store, case, unsummed, now)).await {
+            Ok(true) => Ok(None),
+            Ok(false) | Err(_) => Err(busy()),
+        }
     }
 
-    async fn wait(
-        &self,
-        store: &Store,
-        case: &Case,
-        unsummed: &Unsummed,
-        now: Instant,
-    ) -> Option<i64> {
+    async fn wait(&self, store: &Store, case: &Case, unsummed: &Unsummed, now: Instant) -> bool {
         loop {
             let sum = self.begin(store, case, unsummed, now);
-            let spent = sum.spent.await;
+            let made = sum.made.await;
             if sum.of == of(unsummed) {
-                return spent;
+                return made;
             }
         }
     }
@@ -115,11 +110,11 @@ impl Sums {
         let (store, case, asked) = (store.clone(), case.clone(), unsummed.clone());
         let making = async move {
             let _end = end;
-            open(&store, &case, asked, now).await.ok().flatten()
+            open(&store, &case, asked, now).await.is_ok()
         };
-        let sum = Sum { of: of(unsummed), spent: making.boxed().shared() };
+        let sum = Sum { of: of(unsummed), made: making.boxed().shared() };
         running.insert(organization, sum.clone());
-        tokio::spawn(sum.spent.clone());
+        tokio::spawn(sum.made.clone());
         sum
     }
 }
@@ -128,14 +123,16 @@ async fn all(store: &Store, case: &Case, unsummed: &Unsummed) -> Result<i64, Ref
     case.sum_spent(store, unsummed.cap(), (unsummed.since(), Instant::LAST)).await
 }
 
-/// Has the meter count from here on. Answers what was spent; nothing where others have it count
-/// already, or captured too often.
-async fn open(
-    store: &Store,
-    case: &Case,
-    unsummed: Unsummed,
-    now: Instant,
-) -> Result<Option<i64>, Refusal> {
+/// Why a sum is not waited for any longer.
+pub(crate) fn busy() -> Refusal {
+    Refusal::overloaded(1).hint("What was spent before the cap is being summed up.")
+}
+
+/// Has the meter count from here on, if nobody else has by now.
+///
+/// # Errors
+/// When the store cannot be asked, what decides has changed, or others captured too often.
+async fn open(store: &Store, case: &Case, unsummed: Unsummed, now: Instant) -> Result<(), Refusal> {
     let (cap, since) = (unsummed.cap().clone(), unsummed.since());
     let settled = now.plus_ms(-SETTLED_MS);
     let settled = Instant(settled.0 - settled.0.rem_euclid(RECORD_MS)).max(since);
@@ -143,10 +140,9 @@ async fn open(
     for _ in 0..TRIES_MAX {
         let row = store.get(&cap.meter).await.map_err(stored::reading)?;
         let meter = row.as_ref().map(read_meter).transpose()?;
-        let Look::Unsummed(found) = cap.clone().look(meter, now) else { return Ok(None) };
+        let Look::Unsummed(found) = cap.clone().look(meter, now) else { return Ok(()) };
         let recent = case.sum_spent(store, &cap, (settled, Instant::LAST)).await?;
-        let spent = before.saturating_add(recent);
-        let gauge = found.sum_up(spent);
+        let gauge = found.sum_up(before.saturating_add(recent));
         // It is opened in the window of the cap that was asked for, or not at all.
         let version = row.map(|row| row.version);
         let same = Guard::Version { key: cap.meter.clone(), version };
@@ -159,12 +155,12 @@ async fn open(
         };
         let is_meters = |keys: &[Key]| keys.iter().all(|key| *key == cap.meter);
         match store.commit(unit).await {
-            Ok(_) => return Ok(Some(spent)),
+            Ok(_) => return Ok(()),
             Err(CommitError::Rejected(Rejection::Conflict { keys })) if is_meters(&keys) => {}
             Err(error) => return Err(stored::commit_refusal(&error)),
         }
     }
-    Ok(None)
+    Err(busy())
 }
 
 fn of(unsummed: &Unsummed) -> (Key, Instant) {

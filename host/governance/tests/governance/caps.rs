@@ -14,6 +14,7 @@ use charter_kernel::meter::Meter;
 use charter_kernel::role::Role;
 use charter_kernel::scope::{Actor, Principal, Subject};
 use charter_kernel::unit::{Draft, Key, Reach, Unit, Write};
+use futures::future::join_all;
 use serde_json::{Value, json};
 
 use crate::bed::{Bed, START, ask_of, on_both};
@@ -37,6 +38,7 @@ on_both!(
     a_hold_of_an_earlier_window_counts_in_a_cap_that_has_come_or_changed_since,
     spending_is_summed_up_however_many_records_there_are,
     a_sum_that_outlasts_who_asks_for_it_is_made_once_and_kept,
+    of_two_hosts_that_sum_up_at_once_neither_refuses,
     a_scope_that_a_provider_overspent_admits_nothing_until_it_is_thawed,
     a_project_that_a_provider_overspent_is_thawed_too,
     a_user_with_many_meters_is_thawed_whole,
@@ -341,6 +343,23 @@ async fn a_sum_that_outlasts_who_asks_for_it_is_made_once_and_kept(mut bed: Bed)
     let left = granted.expect("nobody is let through");
     let counted = bed.meter("organization", &organization_reach()).await.now();
     assert_eq!((counted.spent, counted.reserved), (1_000 + (20 - left) * 7, 1));
+}
+
+async fn of_two_hosts_that_sum_up_at_once_neither_refuses(mut bed: Bed) {
+    // One has a task make each sum, and the other one makes it as it is asked.
+    let governance = Arc::get_mut(&mut bed.governance).expect("nobody else has it");
+    governance.sums = Sums::new(Duration::ZERO, Duration::from_secs(60));
+    let hosts = [bed.replica().await, bed.governance.clone()];
+    for _ in 0..5 {
+        bed.set_organization(json!({ "budget": null })).await;
+        bed.set_organization(budget(100)).await;
+        let asked = hosts.iter().cycle().take(8).map(|host| ask_of(host, None, leave(1)));
+        for granted in join_all(asked).await {
+            granted.unwrap();
+        }
+    }
+    let counted = bed.meter("organization", &organization_reach()).await.now();
+    assert_eq!(counted.reserved, 40);
 }
 
 async fn a_scope_that_a_provider_overspent_admits_nothing_until_it_is_thawed(bed: Bed) {
