@@ -47,9 +47,10 @@ pub fn run(workspace: &Workspace, options: &Options) -> Result<()> {
     components::primitives(workspace)?;
     components::benchmarks(workspace)?;
     components::fixtures(workspace)?;
-    wasmtime(workspace)?;
-    if options.part.as_deref() == Some("race") {
-        litellm(workspace)?;
+    match options.part.as_deref() {
+        None | Some("reads") => wasmtime(workspace)?,
+        Some("race") => litellm(workspace)?,
+        Some(_) => {}
     }
     components::host(workspace, true)?;
     let measure = components::binary(workspace, "charter-bench", true)?;
