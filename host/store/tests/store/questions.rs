@@ -8,6 +8,7 @@ use crate::bed::{Bed, draft, indexed, key, on_both, reach, space, unit};
 on_both!(
     pages_walk_the_rows_by_key,
     tests_compare_encoded_values,
+    a_range_is_the_same_whether_few_rows_lie_in_it_or_many,
     text_is_found_by_all_its_words_and_by_its_own_tenant,
     what_has_expired_is_swept_across_reaches,
     many_gets_at_once_each_get_their_row,
@@ -85,6 +86,49 @@ async fn tests_compare_encoded_values(bed: Bed) {
     let both = vec![("tag", Test::Equal("high".into())), ("size", between(Some("0008"), None))];
     assert_eq!(count(both).await, 2);
     assert_eq!(count(vec![("absent", Test::Equal("x".into()))]).await, 0);
+}
+
+async fn a_range_is_the_same_whether_few_rows_lie_in_it_or_many(bed: Bed) {
+    const ROWS: i32 = 2_500;
+    let size = |n: i32| format!("{:05}", n * 7 % ROWS);
+    let third = |n: i32| if n % 3 == 0 { "third" } else { "none" };
+    for page in 0..5 {
+        let row = |n: i32| Write::Insert {
+            key: key(&format!("{n:05}")),
+            // A second value of the same field lies in no range that is asked for.
+            draft: indexed("{}", &[("size", &size(n)), ("size", "x"), ("tag", third(n))]),
+        };
+        let rows = (page * ROWS / 5..(page + 1) * ROWS / 5).map(row).collect();
+        bed.store.commit(unit(rows)).await.unwrap();
+    }
+    for (low, high) in [(0, ROWS), (0, 10), (40, 2_400), (2_400, 40), (1_999, 1_999)] {
+        for tag in [None, Some("third"), Some("nobody's")] {
+            for order in [Order::Newest, Order::Oldest] {
+                let of_tag = |n: &i32| tag.is_none_or(|tag| third(*n) == tag);
+                let is_in = |n: &i32| (low..=high).contains(&(n * 7 % ROWS)) && of_tag(n);
+                let mut expected: Vec<_> =
+                    (0..ROWS).filter(is_in).map(|n| format!("{n:05}")).collect();
+                if order == Order::Newest {
+                    expected.reverse();
+                }
+                let range = Test::Between(Some(format!("{low:05}")), Some(format!("{high:05}")));
+                let tag = tag.map(|tag| ("tag".to_owned(), Test::Equal(tag.into())));
+                let matching = tag.into_iter().chain([("size".to_owned(), range)]).collect();
+                let mut query = Query { matching, order, ..Query::all(&reach(), &space()) };
+                assert_eq!(bed.store.count(&query).await.unwrap(), expected.len() as u64);
+                let mut found = Vec::new();
+                loop {
+                    let page = bed.store.find(&query).await.unwrap();
+                    found.extend(page.items.into_iter().map(|(key, _)| key.id));
+                    match page.next {
+                        Some(next) => query.after = Some(next),
+                        None => break,
+                    }
+                }
+                assert_eq!(found, expected, "{low} to {high}, {order:?}");
+            }
+        }
+    }
 }
 
 async fn text_is_found_by_all_its_words_and_by_its_own_tenant(bed: Bed) {
