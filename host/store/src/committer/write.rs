@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use charter_kernel::apply::{Changes, LogChange, RowChange, Stored};
 use charter_kernel::unit::{Claim, Key};
 
-use super::each::{self, Cells, Each, cells};
+use super::each::{self, Cell, Cells, Each, cells};
 use super::trouble::Trouble;
 use crate::dialect::Dialect;
 use crate::document::{entries, holder};
@@ -131,6 +131,27 @@ impl<'a> Statements<'a> {
         let expected = Some(rows.len());
         self.add_as(text, rows, expected);
     }
+
+    /// Inserts what is new, and updates the rest where it is as it was before.
+    fn add_stated<B: Into<Cell<'a>>>(
+        &mut self,
+        (insert, update): (&'static str, &'static str),
+        rows: impl Iterator<Item = (Cells<'a>, Option<B>)>,
+    ) {
+        let (mut inserts, mut updates) = (Vec::new(), Vec::new());
+        for (mut cells, before) in rows {
+            match before {
+                None => inserts.push(cells),
+                Some(before) => {
+                    cells.push(before.into());
+                    updates.push(cells);
+                }
+            }
+        }
+        self.add(insert, inserts);
+        self.add(update, updates);
+    }
+
     fn add_as(&mut self, text: &'static str, rows: Vec<Cells<'a>>, expected: Option<usize>) {
         if !rows.is_empty() {
             self.each.push(Each { text, rows, bytes_max: usize::MAX });
@@ -307,38 +328,22 @@ fn rest<'a>(on: &mut Statements<'a>, changes: &'a Changes<'_>, sqlite: bool, epo
     on.add(CLAIMS_REMOVE, free);
     on.add(CLAIMS_INSERT, taken.collect());
     on.add(CLAIMS_UPDATE, moved);
-    let (mut first, mut next) = (Vec::new(), Vec::new());
-    for change in changes.spaces.iter().filter(|change| change.before != Some(change.after)) {
-        let mut cells = cells![change.reach.as_str(), change.space.as_str(), change.after];
-        match change.before {
-            None => first.push(cells),
-            Some(before) => {
-                cells.push(before.into());
-                next.push(cells);
-            }
-        }
-    }
-    on.add(SPACES_INSERT, first);
-    on.add(SPACES_UPDATE, next);
+    let changed = changes.spaces.iter().filter(|change| change.before != Some(change.after));
+    let spaces = changed.map(|change| {
+        (cells![change.reach.as_str(), change.space.as_str(), change.after], change.before)
+    });
+    on.add_stated((SPACES_INSERT, SPACES_UPDATE), spaces);
     let groups = changes
         .groups
         .iter()
         .map(|group| cells![group.reach.as_str(), group.space.as_str(), group.group, group.by]);
     on.add(GROUPS_ADD, groups.collect());
-    let (mut first, mut next) = (Vec::new(), Vec::new());
-    for LogChange { log, before, after } in &changes.logs {
+    let logs = changes.logs.iter().map(|LogChange { log, before, after }| {
         let closed = i64::from(after.closed);
-        let mut cells = cells![log.reach.as_str(), &log.log, after.head, closed];
-        match before {
-            None => first.push(cells),
-            Some(before) => {
-                cells.push(before.head.into());
-                next.push(cells);
-            }
-        }
-    }
-    on.add(LOGS_INSERT, first);
-    on.add(LOGS_UPDATE, next);
+        let cells = cells![log.reach.as_str(), &log.log, after.head, closed];
+        (cells, before.as_ref().map(|before| before.head))
+    });
+    on.add_stated((LOGS_INSERT, LOGS_UPDATE), logs);
     let entries = changes.entries.iter().map(|entry| {
         let at = (entry.log.reach.as_str(), &entry.log.log, entry.sequence);
         cells![at.0, at.1, at.2, entry.at.0, &entry.name, &entry.payload]
