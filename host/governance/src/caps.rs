@@ -10,9 +10,7 @@ use std::sync::Arc;
 use charter_engine::leave::{caps_space, own_scope};
 use charter_kernel::calendar::Calendar;
 use charter_kernel::governance::gauge::{Cap, Gauge, Look, grant_meter, grant_scope, limit_scope};
-use charter_kernel::governance::hold::{
-    Counted, Subject, meters_space, own_record, own_record_at, own_spend_space, spend_space,
-};
+use charter_kernel::governance::hold::{Counted, Subject, meters_space};
 use charter_kernel::governance::leave::Grounds;
 use charter_kernel::governance::limit::Limit;
 use charter_kernel::governance::meter::Meter;
@@ -22,13 +20,17 @@ use charter_kernel::money::micro_usd;
 use charter_kernel::refusal::Refusal;
 use charter_kernel::time::{Instant, Zone};
 use charter_kernel::unit::{Draft, Guard, Key, Reach, Row};
-use charter_store::{Order, Query, Store, Txn};
+use charter_store::{Query, Store, Txn};
 use charter_tenancy::directory::{KitRecord, OrganizationRecord, ProjectRecord, UserRecord};
+use charter_tenancy::records::organization::Organization;
+use charter_tenancy::records::project::Project;
+use charter_tenancy::records::user::User;
 use charter_tenancy::stored;
 use futures::future::try_join_all;
 use serde::Deserialize;
 use serde_json::Value;
 
+use crate::records::{self, Whose};
 use crate::{Governance, sums};
 
 /// Records of one read.
@@ -101,6 +103,17 @@ impl Case {
         guards.extend(self.user.as_ref().map(|user| user.guard_kit()));
         guards.extend(self.kit.as_ref().map(|kit| kit.guard()));
         guards
+    }
+
+    /// The row of the scope that a cap's meter lies in.
+    pub(crate) fn row_of(&self, cap: &Cap) -> Key {
+        let of_user = self.user.as_ref().filter(|_| !cap.meter.reach.is_shared());
+        let of_project = self.project.as_ref().filter(|_| !cap.is_own() && cap.scope == "project");
+        match (of_user, of_project) {
+            (Some(user), _) => User::address(&user.project, &user.id),
+            (None, Some(project)) => Project::address(&project.organization, &project.id),
+            (None, None) => Organization::address(&self.organization.id),
+        }
     }
 
     fn calendar(&self, period: Period) -> Result<Calendar, Refusal> {
@@ -314,85 +327,56 @@ impl Case {
         Err(sums::busy())
     }
 
-    /// The sum of the spend records of a cap's scope from a moment on, or up to another.
+    /// The same sum as [`Case::sum_spent`], of all from a moment on: what many have spent is summed up by
+    /// the database, as of one moment.
+    pub(crate) async fn sum_recent(
+        &self,
+        store: &Store,
+        cap: &Cap,
+        since: Instant,
+    ) -> Result<i64, Refusal> {
+        let times = (since, Instant::LAST);
+        if cap.is_own() || !cap.meter.reach.is_shared() {
+            let sum = self.sum_spent(store, cap, times, usize::MAX).await?;
+            return Ok(sum.unwrap_or_default());
+        }
+        let project = self.project.as_ref().filter(|_| cap.scope == "project");
+        let project = project.map(|project| project.id.as_str());
+        records::sum_at_once(store, self.organization.id.as_str(), project, times).await
+    }
+
+    /// The sum of the spend records of a cap's scope from a moment on, or up to another; nothing where
+    /// there are more than so many.
     pub(crate) async fn sum_spent(
         &self,
         store: &Store,
         cap: &Cap,
-        (from, until): (Instant, Instant),
-    ) -> Result<i64, Refusal> {
-        if !cap.is_recorded() {
-            return Ok(0);
-        }
-        if cap.is_own() {
-            return sum_own(store, &cap.meter, (from, until)).await;
-        }
-        let mut sum = 0_i64;
-        let behind = until.to_string();
-        if !cap.meter.reach.is_shared() {
-            let mut query = Query::all(&cap.meter.reach, &spend_space()).limit(PAGE).relax();
-            query.order = Order::Oldest;
-            query.after = Some(from.to_string());
-            loop {
-                let page = store.find(&query).await.map_err(stored::reading)?;
-                for (key, row) in &page.items {
-                    if key.id >= behind {
-                        return Ok(sum);
-                    }
-                    sum = sum.saturating_add(read_spent(row));
-                }
-                let Some(next) = page.next else { return Ok(sum) };
-                query.after = Some(next);
+        times: (Instant, Instant),
+        most: usize,
+    ) -> Result<Option<i64>, Refusal> {
+        let whose = match cap.meter.reach.is_shared() {
+            _ if cap.is_own() => Whose::Scope(&cap.meter),
+            true => Whose::Organization(self.organization.id.as_str()),
+            false => Whose::User(&cap.meter.reach),
+        };
+        let of_all = cap.is_own() || cap.scope != "project";
+        let project = self.project.as_ref().map(|project| project.id.as_str());
+        let (mut sum, mut looked) = (0_i64, 0);
+        let add = |record: &Value| {
+            looked += 1;
+            if looked > most {
+                return Err(sums::busy());
             }
-        }
-        let of = |at: &str| format!("{} {at}", self.organization.id);
-        let (mut from, behind) = (of(&from.to_string()), of(&behind));
-        let mut after = None;
-        loop {
-            let page = store
-                .find_indexed(&spend_space(), "found", (&from, &behind), after.as_ref(), PAGE)
-                .await;
-            let page = page.map_err(stored::reading)?;
-            for (_, _, row) in page.iter().filter(|(found, ..)| *found < behind) {
-                let body: Value = serde_json::from_str(&row.body).unwrap_or_default();
-                let project = self.project.as_ref().map(|project| project.id.as_str());
-                if cap.scope == "organization" || body["project"].as_str() == project {
-                    sum = sum.saturating_add(read_spent(row));
-                }
+            if of_all || record["project"].as_str() == project {
+                sum = sum.saturating_add(records::spent(record));
             }
-            let Some((value, key, _)) = page.into_iter().nth(PAGE as usize - 1) else {
-                return Ok(sum);
-            };
-            (from, after) = (value, Some(key));
+            Ok(())
+        };
+        let read = records::each(store, whose, times, add).await;
+        if looked > most {
+            return Ok(None);
         }
-    }
-}
-
-/// The sum of the spend records of a scope of a primitive's own from a moment on, or up to another.
-async fn sum_own(
-    store: &Store,
-    meter: &Key,
-    (from, until): (Instant, Instant),
-) -> Result<i64, Refusal> {
-    let mut query = Query::all(&meter.reach, &own_spend_space()).limit(PAGE).relax();
-    query.order = Order::Oldest;
-    // The record that begins with the window is one of them.
-    query.after = Some(own_record(meter, from.plus_ms(-1)));
-    let own = format!("{} ", meter.id);
-    let mut sum = 0_i64;
-    loop {
-        let page = store.find(&query).await.map_err(stored::reading)?;
-        for (key, row) in &page.items {
-            let quarter = own_record_at(meter, &key.id);
-            if !key.id.starts_with(&own) || quarter.is_some_and(|quarter| quarter >= until) {
-                return Ok(sum);
-            }
-            if quarter.is_some() {
-                sum = sum.saturating_add(read_spent(row));
-            }
-        }
-        let Some(next) = page.next else { return Ok(sum) };
-        query.after = Some(next);
+        read.map(|()| Some(sum))
     }
 }
 
@@ -409,12 +393,6 @@ async fn read_rows(
 ) -> Result<Vec<Option<Row>>, Refusal> {
     let rows = try_join_all(keys.into_iter().map(|key| txn.get_relaxed(key))).await;
     rows.map_err(stored::reading)
-}
-
-/// The amount that a spend record says was spent.
-fn read_spent(record: &Row) -> i64 {
-    let body: Value = serde_json::from_str(&record.body).unwrap_or_default();
-    body["spent_micro_usd"].as_i64().unwrap_or(0)
 }
 
 /// Lets the scopes of a user or a project admit amounts again that more was captured in than was

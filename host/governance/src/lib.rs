@@ -22,6 +22,7 @@ pub mod decide;
 pub mod gateway;
 pub mod kits;
 pub mod lifecycle;
+pub mod records;
 pub mod sums;
 pub mod verify;
 

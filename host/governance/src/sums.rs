@@ -4,7 +4,7 @@
 //! a request whose time is short, and the next one would begin it anew: so one task makes it, whoever
 //! asks meanwhile, and has the meter count from there on. Each capture meanwhile changes the meter's
 //! row, and a sum that did not see it counts for nothing. So the old records, which nothing changes any
-//! more, are summed up once, and the others until nothing came between.
+//! more, are summed up once, and the others by the database itself, until nothing came between.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use charter_kernel::governance::gauge::{Look, Unsummed};
 use charter_kernel::governance::hold::RECORD_MS;
+use charter_kernel::limits::CALL_MS_MAX;
 use charter_kernel::refusal::Refusal;
 use charter_kernel::time::Instant;
 use charter_kernel::unit::{Guard, Key, Rejection, Unit};
@@ -24,15 +25,15 @@ use tokio::time::timeout;
 use crate::caps::{Case, read_meter};
 
 /// How old a record is that nothing changes any more: what is captured counts in the quarter of an hour
-/// at which its call said so, and no call takes longer than an hour.
-const SETTLED_MS: i64 = 2 * 60 * 60 * 1_000;
+/// at which its call said so. Twice the longest call leaves room for clocks that differ.
+const SETTLED_MS: i64 = 2 * CALL_MS_MAX as i64;
 /// How often others may have captured something meanwhile.
 const TRIES_MAX: u32 = 1_000;
 
 /// The sums that are being made, one of each organization at a time.
 #[derive(Debug)]
 pub struct Sums {
-    quick: Duration,
+    small: usize,
     patience: Duration,
     running: Running,
 }
@@ -51,14 +52,14 @@ struct Sum {
 impl Default for Sums {
     /// Providers of payments wait two seconds for an answer.
     fn default() -> Self {
-        Self::new(Duration::from_millis(100), Duration::from_secs(1))
+        Self::new(1_000, Duration::from_secs(1))
     }
 }
 
 impl Sums {
-    /// A sum that takes no longer than `quick` is made by each who asks; another one is waited for so long.
-    pub fn new(quick: Duration, patience: Duration) -> Self {
-        Self { quick, patience, running: Arc::default() }
+    /// A sum of no more than `small` records is made by each who asks; another one is waited for so long.
+    pub fn new(small: usize, patience: Duration) -> Self {
+        Self { small, patience, running: Arc::default() }
     }
 
     /// The amount spent in the scope of a meter that does not count yet; nothing where the meter has
@@ -78,10 +79,12 @@ impl Sums {
         }
         let organization = case.organization.id.as_str();
         let running = lock(&self.running).get(organization).map(|sum| sum.of.clone());
-        if running.is_none_or(|running| running != of(unsummed))
-            && let Ok(spent) = timeout(self.quick, all(store, case, unsummed)).await
-        {
-            return spent.map(Some);
+        if running.is_none_or(|running| running != of(unsummed)) {
+            let all = (unsummed.since(), Instant::LAST);
+            let spent = case.sum_spent(store, unsummed.cap(), all, self.small).await?;
+            if spent.is_some() {
+                return Ok(spent);
+            }
         }
         match timeout(self.patience, self.wait(store, case, unsummed, now)).await {
             Ok(true) => Ok(None),
@@ -119,16 +122,12 @@ impl Sums {
     }
 }
 
-async fn all(store: &Store, case: &Case, unsummed: &Unsummed) -> Result<i64, Refusal> {
-    case.sum_spent(store, unsummed.cap(), (unsummed.since(), Instant::LAST)).await
-}
-
 /// Why a sum is not waited for any longer.
 pub(crate) fn busy() -> Refusal {
     Refusal::overloaded(1).hint("What was spent before the cap is being summed up.")
 }
 
-/// Has the meter count from here on, if nobody else has by now.
+/// Has the meter count from here on, if nobody else has by now and the window is the same.
 ///
 /// # Errors
 /// When the store cannot be asked, what decides has changed, or others captured too often.
@@ -136,27 +135,35 @@ async fn open(store: &Store, case: &Case, unsummed: Unsummed, now: Instant) -> R
     let (cap, since) = (unsummed.cap().clone(), unsummed.since());
     let settled = now.plus_ms(-SETTLED_MS);
     let settled = Instant(settled.0 - settled.0.rem_euclid(RECORD_MS)).max(since);
-    let before = case.sum_spent(store, &cap, (since, settled)).await?;
+    let before = case.sum_spent(store, &cap, (since, settled), usize::MAX).await?;
+    let before = before.unwrap_or_default();
+    let owner = case.row_of(&cap);
     for _ in 0..TRIES_MAX {
         let row = store.get(&cap.meter).await.map_err(stored::reading)?;
         let meter = row.as_ref().map(read_meter).transpose()?;
-        let Look::Unsummed(found) = cap.clone().look(meter, now) else { return Ok(()) };
-        let recent = case.sum_spent(store, &cap, (settled, Instant::LAST)).await?;
+        let found = match cap.clone().look(meter, store.now()) {
+            Look::Unsummed(found) if found.since() == since => found,
+            // It counts, or the window has ended meanwhile: who waits looks again.
+            Look::Unsummed(_) | Look::Counted(_) => return Ok(()),
+        };
+        let recent = case.sum_recent(store, &cap, settled).await?;
         let gauge = found.sum_up(before.saturating_add(recent));
-        // It is opened in the window of the cap that was asked for, or not at all.
+        // Nothing else may have been written to it since, and its owner may not have gone.
         let version = row.map(|row| row.version);
         let same = Guard::Version { key: cap.meter.clone(), version };
-        let guards = gauge.guards().chain(case.guards_of_scopes()).chain([same]);
+        let read = store.get(&owner).await.map_err(stored::reading)?;
+        let version = Some(read.ok_or_else(Refusal::not_found)?.version);
+        let there = Guard::Version { key: owner.clone(), version };
         let unit = Unit {
             organization: case.organization.id.to_string(),
-            guards: guards.collect(),
+            guards: gauge.guards().chain([same, there]).collect(),
             writes: gauge.opening().into_iter().collect(),
             ..Unit::default()
         };
-        let is_meters = |keys: &[Key]| keys.iter().all(|key| *key == cap.meter);
+        let is_again = |keys: &[Key]| keys.iter().all(|key| *key == cap.meter || *key == owner);
         match store.commit(unit).await {
             Ok(_) => return Ok(()),
-            Err(CommitError::Rejected(Rejection::Conflict { keys })) if is_meters(&keys) => {}
+            Err(CommitError::Rejected(Rejection::Conflict { keys })) if is_again(&keys) => {}
             Err(error) => return Err(stored::commit_refusal(&error)),
         }
     }

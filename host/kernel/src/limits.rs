@@ -63,6 +63,8 @@ pub const DEADLINE_MS_MAX: u32 = 15 * 60 * 1_000;
 /// The same for one that is declared short: a call that waits longer holds a place that everybody
 /// wants.
 pub const SHORT_DEADLINE_MS_MAX: u32 = 30 * 1_000;
+/// Milliseconds that an operator can give to one run or one exchange: no call takes longer.
+pub const CALL_MS_MAX: u32 = 60 * 60 * 1_000;
 /// Jobs of one organization that wait or run, where the operator sets no other number.
 pub const JOBS_WAITING_MAX: u64 = 10_000;
 /// Schedules of one organization, where the operator sets no other number.

@@ -32,6 +32,7 @@ const WORDS: &[(&str, &str, &str)] = &[
     ("{clustered_hot}", "WITHOUT ROWID", "WITH (fillfactor = 70)"),
     ("{text_table}", SQLITE_TEXT_TABLE, POSTGRES_TEXT_TABLE),
     ("{log_entries_by_row}", SQLITE_LOG_ENTRIES_BY_ROW, ""),
+    ("{json}", "", "::json"),
     ("{alone}", "", "FOR NO KEY UPDATE OF d"),
     ("{at_once}", "", "FOR UPDATE OF d SKIP LOCKED"),
 ];

@@ -39,6 +39,7 @@ on_both!(
     spending_is_summed_up_however_many_records_there_are,
     a_sum_that_outlasts_who_asks_for_it_is_made_once_and_kept,
     of_two_hosts_that_sum_up_at_once_neither_refuses,
+    a_sum_of_an_organization_outlasts_changes_of_its_users,
     a_scope_that_a_provider_overspent_admits_nothing_until_it_is_thawed,
     a_project_that_a_provider_overspent_is_thawed_too,
     a_user_with_many_meters_is_thawed_whole,
@@ -327,7 +328,7 @@ async fn a_sum_that_outlasts_who_asks_for_it_is_made_once_and_kept(mut bed: Bed)
     }
     bed.set_organization(json!({ "budget": { "cap_cents": 100, "period": "month" } })).await;
     let governance = Arc::get_mut(&mut bed.governance).expect("nobody else has it");
-    governance.sums = Sums::new(Duration::ZERO, Duration::ZERO);
+    governance.sums = Sums::new(0, Duration::ZERO);
     assert_eq!(bed.refuse(leave(1)).await, "overloaded");
     let granted = async {
         while ask_of(&bed.governance, None, leave(1)).await.is_err() {
@@ -346,9 +347,10 @@ async fn a_sum_that_outlasts_who_asks_for_it_is_made_once_and_kept(mut bed: Bed)
 }
 
 async fn of_two_hosts_that_sum_up_at_once_neither_refuses(mut bed: Bed) {
+    put_records(&bed, 500).await;
     // One has a task make each sum, and the other one makes it as it is asked.
     let governance = Arc::get_mut(&mut bed.governance).expect("nobody else has it");
-    governance.sums = Sums::new(Duration::ZERO, Duration::from_secs(60));
+    governance.sums = Sums::new(0, Duration::from_secs(60));
     let hosts = [bed.replica().await, bed.governance.clone()];
     for _ in 0..5 {
         bed.set_organization(json!({ "budget": null })).await;
@@ -360,6 +362,27 @@ async fn of_two_hosts_that_sum_up_at_once_neither_refuses(mut bed: Bed) {
     }
     let counted = bed.meter("organization", &organization_reach()).await.now();
     assert_eq!(counted.reserved, 40);
+}
+
+async fn a_sum_of_an_organization_outlasts_changes_of_its_users(mut bed: Bed) {
+    put_records(&bed, 2_000).await;
+    bed.set_organization(budget(1)).await;
+    bed.set_project(budget(1)).await;
+    let governance = Arc::get_mut(&mut bed.governance).expect("nobody else has it");
+    governance.sums = Sums::new(0, Duration::ZERO);
+    let granted = async {
+        let mut changes = 0;
+        while ask_of(&bed.governance, None, leave(1)).await.is_err() {
+            changes += 1;
+            bed.set_user(json!({ "name": format!("changed {changes} times") })).await;
+        }
+    };
+    let granted = tokio::time::timeout(Duration::from_secs(60), granted).await;
+    granted.expect("nobody is let through");
+    let counted = bed.meter("organization", &organization_reach()).await.now();
+    assert_eq!((counted.spent, counted.reserved), (2_000, 1));
+    let counted = bed.meter("project", &project_reach()).await.now();
+    assert_eq!((counted.spent, counted.reserved), (1_333, 1), "a third is another project's");
 }
 
 async fn a_scope_that_a_provider_overspent_admits_nothing_until_it_is_thawed(bed: Bed) {

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use charter_adapters::kinds::Wish;
 use charter_adapters::providers::Binding;
 use charter_adapters::settings::{Egress, Provider};
-use charter_kernel::limits::{JOBS_WAITING_MAX, SCHEDULES_MAX};
+use charter_kernel::limits::{CALL_MS_MAX, JOBS_WAITING_MAX, SCHEDULES_MAX};
 use charter_registry::settings::{Breaker, Components};
 use serde_json::json;
 
@@ -210,7 +210,7 @@ impl Jobs {
             deadline_ms: of.within(
                 "deadline_ms",
                 60_000,
-                (100, 3_600_000),
+                (100, CALL_MS_MAX),
                 "time one run may take where the job names none",
             ),
             backoff_ms_max: of.within(
@@ -244,7 +244,12 @@ pub(super) fn egress(mut of: Section<'_>) -> Egress {
             "private ranges that outbound requests may reach, such as 10.1.0.0/16",
         ),
         connect_timeout_ms: of.within("connect_timeout_ms", 5_000, (10, 60_000), "time to connect"),
-        timeout_ms: of.within("timeout_ms", 60_000, (10, 3_600_000), "time of one whole exchange"),
+        timeout_ms: of.within(
+            "timeout_ms",
+            60_000,
+            (10, CALL_MS_MAX.into()),
+            "time of one whole exchange",
+        ),
         response_bytes_max: of.within(
             "response_bytes_max",
             32 << 20,

@@ -7,10 +7,10 @@ use std::collections::BTreeMap;
 
 use charter_governance::caps::Case;
 use charter_governance::gateway;
+use charter_governance::records::{self, Whose};
 use charter_kernel::authority::Class;
 use charter_kernel::calendar::{Calendar, Window};
 use charter_kernel::governance::gauge::Gauge;
-use charter_kernel::governance::hold::spend_space;
 use charter_kernel::id::{ProjectId, UserId};
 use charter_kernel::kit::Period;
 use charter_kernel::manifest::Paging;
@@ -19,7 +19,7 @@ use charter_kernel::refusal::Refusal;
 use charter_kernel::scope::Scope;
 use charter_kernel::time::Instant;
 use charter_kernel::unit::Reach;
-use charter_store::{Order, Query, Txn};
+use charter_store::Txn;
 use charter_tenancy::records::project::{PROJECTS_MAX, Project};
 use charter_tenancy::records::user::User;
 use charter_tenancy::stored;
@@ -31,11 +31,9 @@ use super::shape::{Moment, Offset, Optional};
 use crate::app::App;
 use crate::handler;
 use crate::request::HostRequest;
-use crate::route::HostRoute;
+use crate::route::{HostRoute, Walk};
 use crate::serve::{Answer, Params};
 
-/// Records of one read.
-const PAGE: u32 = 1_000;
 /// Records that one answer sums up.
 const RECORDS_MAX: usize = 200_000;
 
@@ -51,7 +49,7 @@ pub fn routes() -> Vec<HostRoute> {
             "/governance/spend",
             handler!(sum_spend),
         )
-        .walk()
+        .walk(Walk::All)
         .summary("What the organization has spent, by action, user, primitive, component or day"),
         HostRoute::get(
             Class::ProfileRead,
@@ -59,7 +57,7 @@ pub fn routes() -> Vec<HostRoute> {
             "/teams/{team}/tenants/{tenant_user_id}/cost",
             handler!(get_tenant_cost),
         )
-        .walk()
+        .walk(Walk::All)
         .summary("One tenant's cost report"),
     ]
 }
@@ -235,7 +233,7 @@ pub async fn list_spend(
     let place = request.place()?;
     let reach = Reach::organization(place.organization().id.as_str());
     let (limit, mut skip) = (request.page.limit, request.page.offset);
-    let limit_projects = u32::try_from(PROJECTS_MAX).unwrap_or(PAGE);
+    let limit_projects = u32::try_from(PROJECTS_MAX).unwrap_or(u32::MAX);
     let (projects, _) = stored::list::<Project>(txn, &reach, &[], limit_projects, 0).await?;
     let (mut rows, mut more) = (Vec::new(), false);
     let pinned = request.principal()?.project.as_ref();
@@ -295,47 +293,37 @@ pub async fn sum_spend(
     let organization = request.place()?.organization();
     let moment = |at: &Optional<Moment>| at.0.as_ref().and_then(Moment::instant);
     let until = moment(&asked.until).unwrap_or_else(|| app.clock.now());
-    // A record that begins with the end is the next report's.
-    let last = until.plus_ms(-1);
     let since = match moment(&asked.since) {
         Some(since) => since,
-        None => month(&organization.time_zone, last)?.starts,
+        None => month(&organization.time_zone, until.plus_ms(-1))?.starts,
     };
     let by = asked.by.0.unwrap_or_default();
     let mut sums: BTreeMap<Option<String>, (i64, i64)> = BTreeMap::new();
     let days = calendar(Period::Day, &organization.time_zone)?;
-    let (mut from, to, mut after) =
-        (format!("{} {since}", organization.id), format!("{} {last}", organization.id), None);
     let mut looked = 0;
-    loop {
-        let page = app
-            .store
-            .find_indexed(&spend_space(), "found", (&from, &to), after.as_ref(), PAGE)
-            .await;
-        let page = page.map_err(stored::reading)?;
-        looked += page.len();
+    let add = |record: &Value| {
+        looked += 1;
         if looked > RECORDS_MAX {
             let told = format!(
                 "There are more than {RECORDS_MAX} records in this time: ask for a shorter one."
             );
             return Err(Refusal::invalid("since", told));
         }
-        for (_, _, row) in &page {
-            let body: Value = serde_json::from_str(&row.body).unwrap_or_default();
-            let key = match by {
-                By::Day => {
-                    let at = body["at"].as_str().and_then(Instant::parse);
-                    at.map(|at| days.window(at).slot.first().to_owned())
-                }
-                by => body[by.member()].as_str().map(str::to_owned),
-            };
-            let sum = sums.entry(key).or_default();
-            sum.0 = sum.0.saturating_add(body["spent_micro_usd"].as_i64().unwrap_or(0));
-            sum.1 = sum.1.saturating_add(body["count"].as_i64().unwrap_or(0));
-        }
-        let Some((value, key, _)) = page.into_iter().nth(PAGE as usize - 1) else { break };
-        (from, after) = (value, Some(key));
-    }
+        let key = match by {
+            By::Day => {
+                let at = record["at"].as_str().and_then(Instant::parse);
+                at.map(|at| days.window(at).slot.first().to_owned())
+            }
+            by => record[by.member()].as_str().map(str::to_owned),
+        };
+        let sum = sums.entry(key).or_default();
+        sum.0 = sum.0.saturating_add(records::spent(record));
+        sum.1 = sum.1.saturating_add(record["count"].as_i64().unwrap_or(0));
+        Ok(())
+    };
+    let whose = Whose::Organization(organization.id.as_str());
+    // A record that begins with the end is the next report's.
+    records::each(&app.store, whose, (since, until), add).await?;
     let rows = sums.into_iter().map(|(key, (spent_micro_usd, count))| Sum {
         key,
         spent_micro_usd,
@@ -373,20 +361,14 @@ pub async fn get_tenant_cost(
     let tenant = app.directory.place_of_user(place, &project, &user).await?;
     let (case, gauge) = of_tenant(app, txn, tenant.scope()).await?;
     let mut sums: BTreeMap<(String, String), i64> = BTreeMap::new();
-    let mut query = Query::all(&Reach::user(user.as_str()), &spend_space()).limit(PAGE).relax();
-    query.order = Order::Oldest;
-    query.after = Some(gauge.window.starts.to_string());
-    loop {
-        let page = txn.find(&query).await.map_err(stored::reading)?;
-        for (_, row) in &page.items {
-            let body: Value = serde_json::from_str(&row.body).unwrap_or_default();
-            let text = |member: &str| body[member].as_str().unwrap_or_default().to_owned();
-            let sum = sums.entry((text("action"), text("primitive"))).or_default();
-            *sum = sum.saturating_add(body["spent_micro_usd"].as_i64().unwrap_or(0));
-        }
-        let Some(next) = page.next else { break };
-        query.after = Some(next);
-    }
+    let add = |record: &Value| {
+        let text = |member: &str| record[member].as_str().unwrap_or_default().to_owned();
+        let sum = sums.entry((text("action"), text("primitive"))).or_default();
+        *sum = sum.saturating_add(records::spent(record));
+        Ok(())
+    };
+    let (reach, whole) = (Reach::user(user.as_str()), (gauge.window.starts, Instant::LAST));
+    records::each(&app.store, Whose::User(&reach), whole, add).await?;
     let cap_cents = gauge.cap.most.map(cents);
     let buckets = sums.into_iter().map(|((key, class), spent)| Bucket {
         key,

@@ -92,6 +92,30 @@ impl Store {
             .map_err(|error| ReadError::Failed(Some(error)))
     }
 
+    /// The sum of an integer member of such rows' bodies, all as of one moment; the upper bound is not one
+    /// of them. `only` are those that have this text in another member.
+    pub async fn sum_indexed(
+        &self,
+        space: &Space,
+        field: &str,
+        (from, behind): (&str, &str),
+        member: &str,
+        only: Option<(&str, &str)>,
+    ) -> Result<i64, ReadError> {
+        let sql = self.inner.database.dialect.sql(
+            "SELECT CAST(COALESCE(SUM(CAST(d.body{json} ->> CAST($5 AS TEXT) AS BIGINT)), 0) AS BIGINT) \
+             FROM document_index i JOIN documents d ON d.reach = i.reach AND d.space = i.space AND d.id = i.id \
+             WHERE i.space = $1 AND i.field = $2 AND i.space >= 'host.' AND i.space < 'host/' \
+             AND i.value >= $3 AND i.value < $4 AND ($6 = '' OR d.body{json} ->> CAST($6 AS TEXT) = $7)",
+        );
+        let (other, text) = only.unwrap_or_default();
+        let query = query(sql).bind(space.as_str()).bind(field.to_owned());
+        let query = query.bind(from.to_owned()).bind(behind.to_owned()).bind(member.to_owned());
+        let query = query.bind(other.to_owned()).bind(text.to_owned());
+        let row = reading(query.fetch_one(self.readers())).await?;
+        row.try_get(0).map_err(|error| ReadError::Failed(Some(error)))
+    }
+
     /// Removes such rows, each in a unit of its own, at most `limit`; says how many. A row whose
     /// time was moved meanwhile stays.
     pub async fn expire(
