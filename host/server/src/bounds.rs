@@ -14,6 +14,7 @@ pub mod answers;
 pub mod checks;
 pub mod holder;
 pub mod lines;
+pub mod memory;
 pub mod rate;
 pub mod room;
 pub mod running;
@@ -43,8 +44,10 @@ pub struct Bounds {
     pub answers: Answers,
     /// Checks of bodies that take long.
     pub checks: Checks,
-    /// Reads of the host's own that look at many rows.
-    pub walks: SharedLines,
+    /// Reads of the host's own that look at a page of rows.
+    pub pages: SharedLines,
+    /// Those that look at as many as there are: nobody's page waits for one.
+    pub sums: SharedLines,
     /// Requests under an idempotency key that run now.
     pub running: Running,
     /// Streams that are open.
@@ -54,13 +57,15 @@ pub struct Bounds {
 impl Bounds {
     /// As the operator has set them.
     pub fn new(config: &Config) -> Self {
+        let cores = available_parallelism().map_or(1, NonZero::get);
         Self {
             buckets: Buckets::new(),
             strangers: Strangers::new(&config.auth),
             room: BodyRoom::new(config.http.bodies_bytes_max),
             answers: Answers::new(config.http.bodies_bytes_max),
             checks: Checks::default(),
-            walks: SharedLines::new(available_parallelism().map_or(1, NonZero::get)),
+            pages: SharedLines::new(cores),
+            sums: SharedLines::new(cores),
             running: Running::default(),
             streams: Streams::default(),
         }

@@ -95,14 +95,23 @@ pub struct HostRoute {
     pub produces: Option<&'static str>,
     /// The list style.
     pub paging: Paging,
-    /// Whether it reads more rows than its request names: few of an organization's run at once.
-    pub walks: bool,
+    /// How many rows it reads beyond those that its request names: few of an organization's run at once.
+    pub walks: Option<Walk>,
     /// The codes that it refuses with, beside those of its kind of route.
     pub refuses: &'static [Code],
     /// The check ahead of the body.
     pub ahead: Option<Ahead>,
     /// The handler that answers.
     pub handler: Handler,
+}
+
+/// How many rows a route reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Walk {
+    /// A page.
+    Page,
+    /// As many as there are.
+    All,
 }
 
 impl HostRoute {
@@ -126,7 +135,7 @@ impl HostRoute {
             consumes: None,
             produces: None,
             paging: Paging::None,
-            walks: false,
+            walks: None,
             refuses: &[],
             ahead: None,
             shapes: handler.shapes,
@@ -257,12 +266,12 @@ impl HostRoute {
     #[must_use]
     pub const fn paging(mut self, paging: Paging) -> Self {
         self.paging = paging;
-        self.walk()
+        self.walk(Walk::Page)
     }
     /// Reads more rows than its request names.
     #[must_use]
-    pub const fn walk(mut self) -> Self {
-        self.walks = true;
+    pub const fn walk(mut self, walk: Walk) -> Self {
+        self.walks = Some(walk);
         self
     }
 }

@@ -1,17 +1,13 @@
-//! Memory for answers that nobody has read yet: bounded for the process, for each organization, and
-//! there for each credential.
-//!
-//! Beside that room is a quarter as much for those who have nothing: whoever finds none left by
-//! others gets one answer there. Nothing is beyond both: a change whose answer finds no room is not
-//! made, and one that has acted already is told that its answer was dropped.
+//! Memory for answers that nobody has read yet, as [`Memory`] shares it: a change whose answer finds no
+//! room is not made, and one that has acted already is told that its answer was dropped.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use charter_tenancy::identity::Identity;
 
 use super::holder::Holder;
-use super::room::Full;
-use super::shares::{Path, Share, Shares, Taken};
+use super::memory::{Full, Memory, Piece};
+use super::shares::Path;
 use crate::config::BODIES_SHARE;
 
 /// Bytes below which an answer costs no more than the request that it answers. Of such requests a
@@ -23,33 +19,10 @@ const QUIET_SHARE: usize = 32;
 
 /// The room. Cheap to clone.
 #[derive(Clone, Debug)]
-pub struct Answers {
-    bytes_max: usize,
-    held: Arc<Mutex<Held>>,
-}
-
-#[derive(Debug)]
-struct Held {
-    /// The shares of everybody.
-    shared: Shares,
-    /// One answer of each who found nothing left by others.
-    floors: Shares,
-}
-
-/// The shares that bytes count in.
-#[derive(Debug)]
-enum Counted {
-    Shared(Vec<Share>),
-    Floor([Share; 2]),
-}
+pub struct Answers(Memory);
 
 /// Bytes of the room; given back when this is dropped.
-#[derive(Debug)]
-pub struct AnswerHold {
-    answers: Answers,
-    counted: Counted,
-    bytes: usize,
-}
+pub type AnswerHold = Piece;
 
 /// The room for the answer of one request of a credential.
 #[derive(Debug)]
@@ -66,10 +39,7 @@ pub struct AnswerRoom {
 impl Answers {
     /// A room of so many bytes.
     pub fn new(bytes_max: usize) -> Self {
-        let shared = Shares::new(bytes_max);
-        let floors = Shares::new(bytes_max / BODIES_SHARE);
-        let held = Arc::new(Mutex::new(Held { shared, floors }));
-        Self { bytes_max, held }
+        Self(Memory::new(bytes_max))
     }
 
     /// The room for the answer of a request of this sender.
@@ -83,7 +53,7 @@ impl Answers {
         http2: bool,
     ) -> Result<AnswerRoom, Full> {
         if !self.is_quiet() {
-            self.lock().admit(self.path(organization, &Holder::of(identity)), 1)?;
+            self.0.ask(self.path(organization, &Holder::of(identity)), 1)?;
         }
         Ok(AnswerRoom {
             answers: self.clone(),
@@ -99,65 +69,21 @@ impl Answers {
     /// # Errors
     /// If there is no room; nothing is taken.
     fn take(&self, organization: &str, holder: &Holder, bytes: usize) -> Result<AnswerHold, Full> {
-        let path = self.path(organization, holder);
-        let mut held = self.lock();
-        let counted = held.admit(path, bytes)?;
-        held.add(&counted, bytes);
-        Ok(AnswerHold { answers: self.clone(), counted, bytes })
+        self.0.take(self.path(organization, holder), bytes)
     }
 
     /// The bytes held.
     pub fn bytes(&self) -> usize {
-        self.lock().total()
+        self.0.bytes()
     }
 
     /// The shares of a holder in the room that is everybody's.
     fn path(&self, organization: &str, holder: &Holder) -> Path {
-        holder.path(organization, self.bytes_max / BODIES_SHARE)
+        holder.path(organization, self.0.bytes_max() / BODIES_SHARE)
     }
 
     fn is_quiet(&self) -> bool {
-        self.bytes() < self.bytes_max / QUIET_SHARE
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Held> {
-        lock(&self.held)
-    }
-}
-
-impl Held {
-    fn total(&self) -> usize {
-        self.shared.total() + self.floors.total()
-    }
-
-    /// The shares that so many bytes may be counted in.
-    fn admit(&self, path: Path, bytes: usize) -> Result<Counted, Full> {
-        let Err(Taken { depth, by_others }) = self.shared.admit(&path.shares, bytes) else {
-            return Ok(Counted::Shared(path.shares));
-        };
-        let full = if depth == 0 && by_others { Full::Process } else { Full::Owner };
-        let floor = path.floor().ok_or(full)?;
-        if self.shared.of(&floor.name) + self.floors.of(&floor.name) > 0 {
-            return Err(full);
-        }
-        let counted = [path.shares[0].clone(), floor.clone()];
-        // Nothing is too large where nobody has any.
-        let fits = self.floors.total() == 0 || self.floors.admit(&counted[..1], bytes).is_ok();
-        fits.then_some(Counted::Floor(counted)).ok_or(full)
-    }
-
-    fn add(&mut self, counted: &Counted, bytes: usize) {
-        match counted {
-            Counted::Shared(path) => self.shared.add(path, bytes),
-            Counted::Floor(path) => self.floors.add(path, bytes),
-        }
-    }
-
-    fn remove(&mut self, counted: &Counted, bytes: usize) {
-        match counted {
-            Counted::Shared(path) => self.shared.remove(path, bytes),
-            Counted::Floor(path) => self.floors.remove(path, bytes),
-        }
+        self.bytes() < self.0.bytes_max() / QUIET_SHARE
     }
 }
 
@@ -188,7 +114,7 @@ impl AnswerRoom {
     /// If there is none.
     pub fn hold(&self, bytes: usize) -> Result<Option<AnswerHold>, Full> {
         let taken = lock(&self.taken).take().and_then(Result::ok);
-        if taken.as_ref().map(|hold| hold.bytes) == self.count(bytes) {
+        if taken.as_ref().map(Piece::bytes) == self.count(bytes) {
             return Ok(taken);
         }
         drop(taken);
@@ -207,14 +133,10 @@ fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
     of.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Drop for AnswerHold {
-    fn drop(&mut self) {
-        self.answers.lock().remove(&self.counted, self.bytes);
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use charter_kernel::id::{AccountId, OrganizationId, SessionId};
     use charter_kernel::role::Role;
     use charter_kernel::time::Instant;
@@ -231,8 +153,7 @@ mod tests {
     }
 
     fn is_empty(answers: &Answers) -> bool {
-        let held = answers.lock();
-        held.shared.is_empty() && held.floors.is_empty()
+        answers.0.is_empty()
     }
 
     fn session(person: u8) -> Identity {

@@ -42,7 +42,9 @@ impl Holder {
                 let shares = vec![person(session.account.as_str()), "sessions".to_owned()];
                 Self { shares, floor: 1 }
             }
-            Identity::Operator { .. } | Identity::Anonymous => Self::default(),
+            Identity::Operator { .. } | Identity::Anonymous => {
+                Self { shares: vec!["nobody's".to_owned()], floor: 0 }
+            }
         }
     }
 

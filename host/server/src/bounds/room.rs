@@ -1,33 +1,35 @@
-//! Memory for the bodies of requests that are under way: bounded for the process, and there for each
-//! organization, or for each client address that has shown no credential.
+//! Memory for the bodies of requests that are under way, as [`Memory`] shares it: by organization
+//! and credential, or by client address where none was shown.
 //!
 //! A client that sends slowly holds what it has sent; without a bound many of them hold everything.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use charter_tenancy::identity::Identity;
 
+use super::holder::Holder;
+use super::memory::{Full, Memory, Piece};
+use super::shares::{Path, Share};
 use crate::config::BODIES_SHARE;
+
+/// The part of its group's share that one stranger may fill: one of so many.
+const CLIENT_SHARE: usize = 16;
+/// Bytes that one stranger may hold however small the room is: one call of an inbound URL.
+const CLIENT_BYTES_MIN: usize = 256 << 10;
 
 /// The room. Cheap to clone.
 #[derive(Clone, Debug)]
-pub struct BodyRoom {
-    bytes_max: usize,
-    held: Arc<Mutex<Held>>,
-}
+pub struct BodyRoom(Memory);
 
-/// As many owners as hold anything.
-#[derive(Debug, Default)]
-struct Held {
-    total: usize,
-    by_owner: HashMap<String, usize>,
-}
-
-/// The owner of a body.
+/// The sender of a body.
 #[derive(Clone, Copy, Debug)]
-pub enum Owner<'a> {
-    /// An organization's.
-    Organization(&'a str),
-    /// A client's that has shown no credential.
+pub enum Sender<'a> {
+    /// A credential of an organization.
+    Credential {
+        /// The organization.
+        organization: &'a str,
+        /// The credential.
+        identity: &'a Identity,
+    },
+    /// A client that has shown no credential.
     Client {
         /// The kind of route that it calls: strangers who call one kind fill no other's share.
         group: &'static str,
@@ -36,77 +38,46 @@ pub enum Owner<'a> {
     },
 }
 
-/// One request's part of the room; given back when this is dropped.
+/// One body's part of the room; given back when this is dropped.
 #[derive(Debug)]
 pub struct BodyHold {
     room: BodyRoom,
-    /// The shares that it counts against, the widest first, and how large each is.
-    shares: Vec<(String, usize)>,
-    bytes: usize,
-}
-
-/// There is no more room.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Full {
-    /// For anybody.
-    Process,
-    /// For this owner.
-    Owner,
+    path: Path,
+    piece: Option<Piece>,
 }
 
 impl BodyRoom {
-    /// The part of the room that one organization may fill, and all strangers of one group
-    /// together: one of so many.
-    pub const SHARE: usize = BODIES_SHARE;
-    /// The part of its group's share that one stranger may fill: one of so many.
-    pub const CLIENT_SHARE: usize = 16;
-    /// Bytes that one stranger may hold however small the room is: one call of an inbound URL.
-    pub const CLIENT_BYTES_MIN: usize = 256 << 10;
-
     /// A room of so many bytes.
     pub fn new(bytes_max: usize) -> Self {
-        Self { bytes_max, held: Arc::default() }
+        Self(Memory::new(bytes_max))
     }
 
     /// Holds nothing yet.
-    pub fn hold(&self, owner: Owner<'_>) -> BodyHold {
-        BodyHold { room: self.clone(), shares: self.shares(owner), bytes: 0 }
-    }
-
-    /// The shares that an owner's bytes count against, and how large each is.
-    fn shares(&self, owner: Owner<'_>) -> Vec<(String, usize)> {
-        let share = self.bytes_max / Self::SHARE;
-        match owner {
-            Owner::Organization(id) => vec![(id.to_owned(), share)],
-            Owner::Client { group, client } => {
-                let own = (share / Self::CLIENT_SHARE).max(Self::CLIENT_BYTES_MIN);
-                // Neither is an organization's id, and no client is a group.
-                vec![(format!("{group}:"), share), (format!("{group}:{client}"), own)]
+    pub fn hold(&self, sender: Sender<'_>) -> BodyHold {
+        let share = self.0.bytes_max() / BODIES_SHARE;
+        let path = match sender {
+            Sender::Credential { organization, identity } => {
+                Holder::of(identity).path(organization, share)
             }
-        }
+            Sender::Client { group, client } => strangers(share, group, client),
+        };
+        BodyHold { room: self.clone(), path, piece: None }
     }
 
     /// The bytes held of the room.
     pub fn bytes(&self) -> usize {
-        self.lock().total
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Held> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.bytes()
     }
 }
 
-impl Held {
-    fn of(&self, owner: &str) -> usize {
-        self.by_owner.get(owner).copied().unwrap_or(0)
-    }
-
-    fn add(&mut self, shares: &[(String, usize)], bytes: usize) {
-        self.total += bytes;
-        for (owner, _) in shares {
-            *self.by_owner.entry(owner.clone()).or_default() += bytes;
-        }
-    }
+/// The shares of one stranger: in its group's share, its own.
+fn strangers(share: usize, group: &str, client: &str) -> Path {
+    let own = (share / CLIENT_SHARE).max(CLIENT_BYTES_MIN);
+    // Neither is an organization's id, and no client is a group. Half of what is the client's is one's own.
+    let of_group = Share { name: format!("{group}:"), max: share };
+    let of_client = Share { name: format!("{group}:{client}"), max: 2 * own };
+    let inner = Share { name: format!("{group}:{client}/"), max: own };
+    Path { shares: vec![of_group, of_client, inner], floor: Some(1) }
 }
 
 impl BodyHold {
@@ -118,32 +89,11 @@ impl BodyHold {
         if bytes == 0 {
             return Ok(());
         }
-        let mut held = self.room.lock();
-        if held.total + bytes > self.room.bytes_max {
-            return Err(Full::Process);
-        }
-        if self.shares.iter().any(|(owner, max)| held.of(owner) + bytes > *max) {
-            return Err(Full::Owner);
-        }
-        self.bytes += bytes;
-        held.add(&self.shares, bytes);
-        Ok(())
-    }
-}
-
-impl Drop for BodyHold {
-    fn drop(&mut self) {
-        if self.bytes == 0 {
-            return;
-        }
-        let mut held = self.room.lock();
-        held.total -= self.bytes;
-        for (owner, _) in &self.shares {
-            let own = held.of(owner);
-            if own > self.bytes {
-                held.by_owner.insert(owner.clone(), own - self.bytes);
-            } else {
-                held.by_owner.remove(owner);
+        match &mut self.piece {
+            Some(piece) => piece.grow(self.path.clone(), bytes),
+            None => {
+                self.piece = Some(self.room.0.take(self.path.clone(), bytes)?);
+                Ok(())
             }
         }
     }
@@ -153,61 +103,73 @@ impl Drop for BodyHold {
 mod tests {
     use super::*;
 
+    const MIB: usize = 1 << 20;
+
+    fn hold(room: &BodyRoom, organization: &str, holder: &Holder) -> BodyHold {
+        let path = holder.path(organization, room.0.bytes_max() / BODIES_SHARE);
+        BodyHold { room: room.clone(), path, piece: None }
+    }
+
+    fn stranger(room: &BodyRoom, group: &'static str, client: &str) -> BodyHold {
+        room.hold(Sender::Client { group, client })
+    }
+
+    /// Bodies of so many bytes, each sent in pieces, until one finds no room.
+    fn flood(bytes: usize, begin: impl Fn() -> BodyHold) -> Vec<BodyHold> {
+        let next = || {
+            let mut hold = begin();
+            (0..4).all(|_| hold.grow(bytes / 4).is_ok()).then_some(hold)
+        };
+        std::iter::from_fn(next).collect()
+    }
+
     #[test]
-    fn one_owner_fills_its_share_and_all_together_the_room() {
-        let room = BodyRoom::new(400);
-        let mut holds: Vec<BodyHold> =
-            ["a", "b", "c", "d"].map(|owner| room.hold(Owner::Organization(owner))).into();
-        for hold in &mut holds {
-            assert_eq!(hold.grow(100), Ok(()));
+    fn bodies_of_one_agent_and_of_whole_organizations_leave_room_to_everybody_else() {
+        let room = BodyRoom::new(256 * MIB);
+        let agent = |user| Holder::from(["pinned", "project p", user]);
+        let of_agent = flood(4 * MIB, || hold(&room, "o", &agent("user one")));
+        assert_eq!(of_agent.len(), 2, "an eighth of its organization's quarter");
+        let person = Holder::from(["person p", "key one"]);
+        let others = ["a", "b", "c", "d", "e", "f", "g", "h"];
+        let mut held: Vec<_> =
+            others.iter().flat_map(|other| flood(MIB, || hold(&room, other, &person))).collect();
+        held.extend(flood(MIB, || hold(&room, "o", &person)));
+        for holder in [agent("user two"), Holder::signed_in("person p"), Holder::from(["person q"])]
+        {
+            let mut own = hold(&room, "o", &holder);
+            assert_eq!(own.grow(4 * MIB), Ok(()), "{holder:?}");
+            held.push(own);
         }
-        assert_eq!(holds[0].grow(1), Err(Full::Process));
-        holds.pop();
-        assert_eq!(holds[0].grow(1), Err(Full::Owner), "another's room is not its own");
-        assert_eq!(room.hold(Owner::Organization("e")).grow(100), Ok(()));
+        assert_eq!(hold(&room, "neighbour", &person).grow(4 * MIB), Ok(()));
+        for group in ["inbound", "anonymous"] {
+            assert_eq!(stranger(&room, group, "192.0.2.1").grow(256 << 10), Ok(()), "{group}");
+        }
+        drop((held, of_agent));
+        assert!(room.0.is_empty());
     }
 
     #[test]
     fn strangers_who_call_inbound_urls_keep_nobody_from_signing_in() {
-        let room = BodyRoom::new(64 << 20);
-        fn stranger(room: &BodyRoom, group: &'static str, client: &str) -> BodyHold {
-            room.hold(Owner::Client { group, client })
-        }
-        let body = 256 << 10;
-        let mut held = Vec::new();
-        let mut flood = |client: &str| {
-            let before = held.len();
-            loop {
-                let mut hold = stranger(&room, "hooks", client);
-                if hold.grow(body).is_err() {
-                    return held.len() - before;
-                }
-                held.push(hold);
-            }
-        };
-        assert_eq!(flood("192.0.2.1"), 4, "one of them has its own share alone");
-        let taken: usize = (2..=40).map(|n| flood(&format!("192.0.2.{n}"))).sum();
-        assert_eq!(taken, 60, "and all of them the group's");
-        assert_eq!(stranger(&room, "pages", "192.0.2.1").grow(body), Ok(()));
-        assert_eq!(room.hold(Owner::Organization("o")).grow(16 << 20), Ok(()));
+        let room = BodyRoom::new(64 * MIB);
+        let flood = |client: &str| flood(256 << 10, || stranger(&room, "inbound", client));
+        let mut held = flood("192.0.2.1");
+        assert_eq!(held.len(), 4, "one of them has its own share alone");
+        (2..=80).for_each(|n| held.extend(flood(&format!("192.0.2.{n}"))));
+        assert!(room.bytes() <= 32 * MIB, "the group's share and what is beside it");
+        assert_eq!(stranger(&room, "anonymous", "192.0.2.1").grow(256 << 10), Ok(()));
+        assert_eq!(hold(&room, "o", &Holder::from(["person p"])).grow(8 * MIB), Ok(()));
     }
 
     #[test]
-    fn what_is_dropped_leaves_nothing_behind() {
-        let room = BodyRoom::new(400);
-        let own = || room.hold(Owner::Organization("a"));
-        let (mut one, mut other) = (own(), own());
-        assert_eq!(
-            (one.grow(40), one.grow(20), other.grow(41)),
-            (Ok(()), Ok(()), Err(Full::Owner))
-        );
+    fn a_body_that_finds_no_room_keeps_what_it_has() {
+        let room = BodyRoom::new(MIB);
+        let [mut one, mut other] = [(); 2].map(|()| hold(&room, "o", &Holder::from(["person p"])));
+        assert_eq!((one.grow(64 << 10), other.grow(32 << 10)), (Ok(()), Ok(())));
+        assert_eq!(other.grow(MIB), Err(Full::Owner));
+        assert_eq!((room.bytes(), other.grow(0)), (96 << 10, Ok(())));
         drop(one);
-        assert_eq!(other.grow(100), Ok(()));
+        assert_eq!(other.grow(MIB), Ok(()), "nothing is too large where nobody has any");
         drop(other);
-        let mut stranger = room.hold(Owner::Client { group: "hooks", client: "c" });
-        assert_eq!(stranger.grow(100), Ok(()));
-        drop(stranger);
-        let held = room.lock();
-        assert_eq!((held.total, held.by_owner.len()), (0, 0));
+        assert!(room.0.is_empty());
     }
 }

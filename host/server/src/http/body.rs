@@ -10,7 +10,8 @@ use http_body::{Body as HttpBody, Frame, SizeHint};
 use http_body_util::BodyExt;
 use tokio::sync::mpsc;
 
-use crate::bounds::room::{BodyHold, Full};
+use crate::bounds::memory::Full;
+use crate::bounds::room::BodyHold;
 
 /// An answer's body: whole, or written piece by piece through a bounded channel.
 #[derive(Debug)]

@@ -21,7 +21,7 @@ use super::audit::{CHANGES_MAX, Decision, Subject, leaves_row};
 use super::claim::{Claim, Kept};
 use super::respond::{self, Answered, Wording};
 use crate::bounds::answers::AnswerRoom;
-use crate::bounds::room::Full;
+use crate::bounds::memory::Full;
 use crate::paging::Page;
 
 /// See the module.

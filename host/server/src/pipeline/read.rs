@@ -12,7 +12,8 @@ use super::accept::{Accepted, Body};
 use super::matched::Matched;
 use super::trail::Trail;
 use crate::app::App;
-use crate::bounds::room::{Full, Owner};
+use crate::bounds::memory::Full;
+use crate::bounds::room::Sender;
 use crate::bounds::strangers;
 use crate::html::FORM;
 use crate::http::body::{self as wire, Unread};
@@ -71,11 +72,14 @@ pub async fn read(
             // A caller of an inbound URL may send much more than a caller that signs in.
             let large = size_max > SMALL_BODY_BYTES_MAX;
             let group = if large { "inbound" } else { "anonymous" };
-            let owner = match caller.place() {
-                Some(_) => Owner::Organization(caller.organization()),
-                None => Owner::Client { group, client: &client },
+            let sender = match caller.place() {
+                Some(_) => Sender::Credential {
+                    organization: caller.organization(),
+                    identity: caller.identity(),
+                },
+                None => Sender::Client { group, client: &client },
             };
-            trail.hold = counts.then(|| app.bounds.room.hold(owner));
+            trail.hold = counts.then(|| app.bounds.room.hold(sender));
             let reading = wire::read(incoming, size_max, time_max, trail.hold.as_mut());
             let read = app.cut.run_until_cancelled(reading).await.ok_or_else(Refusal::stopping)?;
             let bytes = read.map_err(|unread| word_unread(unread, size_max))?;

@@ -26,6 +26,7 @@ use crate::app::App;
 use crate::bounds::holder::Holder;
 use crate::bounds::lines::SharedTurn;
 use crate::http::Peer;
+use crate::route::Walk;
 
 /// Answers or refuses.
 pub async fn run(
@@ -102,15 +103,20 @@ async fn wait_turn(
     turn: &mut Option<SharedTurn>,
 ) -> Result<bool, Refusal> {
     let Operation::Host(entry) = admitted.operation() else { return Ok(false) };
-    if turn.is_some() || !entry.route.walks {
+    let line = match entry.route.walks {
+        Some(Walk::Page) => &app.bounds.pages,
+        Some(Walk::All) => &app.bounds.sums,
+        None => return Ok(false),
+    };
+    if turn.is_some() {
         return Ok(false);
     }
-    let (walks, organization) = (&app.bounds.walks, admitted.caller().organization());
+    let organization = admitted.caller().organization();
     let path = Holder::of(admitted.caller().identity()).path(organization, usize::MAX);
     let holder = path.floor().map_or(organization, |share| &share.name);
-    *turn = walks.take(organization, holder);
+    *turn = line.take(organization, holder);
     if turn.is_none() {
-        *turn = Some(walks.wait(organization, holder).await?);
+        *turn = Some(line.wait(organization, holder).await?);
         return Ok(true);
     }
     Ok(false)

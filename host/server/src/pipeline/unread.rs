@@ -10,7 +10,7 @@ use super::respond::Answered;
 use super::trail::Trail;
 use crate::app::App;
 use crate::bounds::answers::COUNTED_BYTES_MIN;
-use crate::bounds::{self, room::Full};
+use crate::bounds::{self, memory::Full};
 use crate::http::body::Body;
 
 /// Refuses more requests of a caller that does not read what it was answered.

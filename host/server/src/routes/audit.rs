@@ -25,7 +25,7 @@ use crate::bounds::holder::Holder;
 use crate::handler;
 use crate::reply::Reply;
 use crate::request::HostRequest;
-use crate::route::HostRoute;
+use crate::route::{HostRoute, Walk};
 use crate::serve::{Answer, Params};
 
 /// Pieces of an export that wait for a slow reader: what waits is shown also where its credential has
@@ -44,7 +44,7 @@ pub fn routes() -> Vec<HostRoute> {
     .refuses(&[Code::ResourceNotFound]);
     let proof =
         HostRoute::get(Class::OrganizationRead, "audit.proof", "/audit/proof", handler!(get_proof))
-            .walk()
+            .walk(Walk::All)
             .summary("Proof that a row is in the audit log, or that the log only grew")
             .refuses(&[Code::ResourceNotFound]);
     let export = HostRoute::get(

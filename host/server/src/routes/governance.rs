@@ -24,7 +24,7 @@ use super::shape::{Optional, Reference, refuse_faults};
 use crate::app::App;
 use crate::handler;
 use crate::request::HostRequest;
-use crate::route::HostRoute;
+use crate::route::{HostRoute, Walk};
 use crate::serve::{Answer, Body};
 
 /// The rows of policy, limits and questions.
@@ -67,7 +67,7 @@ pub fn routes() -> Vec<HostRoute> {
             "/governance/simulate",
             handler!(simulate_action),
         )
-        .walk()
+        .walk(Walk::Page)
         .summary("What would become of a regulated action now, without effect")
         .refuses(&[Code::ResourceNotFound]),
     ]

@@ -21,7 +21,7 @@ use crate::app::App;
 use crate::handler;
 use crate::reply::Reply;
 use crate::request::HostRequest;
-use crate::route::HostRoute;
+use crate::route::{HostRoute, Walk};
 use crate::serve::{Answer, Params};
 
 /// Entries of one statement: a longer time is asked for in parts.
@@ -50,6 +50,7 @@ pub fn routes() -> Vec<HostRoute> {
             handler!(get_statement),
         )
         .both_mounts()
+        .walk(Walk::All)
         .summary("What moved on an account, as JSON or CSV")
         .refuses(&[Code::ResourceNotFound]),
     ]

@@ -16,14 +16,14 @@ use serde::Serialize;
 use crate::app::App;
 use crate::handler;
 use crate::request::HostRequest;
-use crate::route::HostRoute;
+use crate::route::{HostRoute, Walk};
 use crate::serve::Answer;
 
 /// The row of this route.
 pub fn routes() -> Vec<HostRoute> {
     vec![
         HostRoute::get(Class::OrganizationRead, "usage", "/usage", handler!(get_usage))
-            .walk()
+            .walk(Walk::All)
             .summary("What the organization has used"),
     ]
 }

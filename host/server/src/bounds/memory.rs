@@ -1,0 +1,161 @@
+//! Memory for one kind of texts, of requests or of answers: bounded for the process, for each
+//! organization, and there for each credential.
+//!
+//! Beside the room that everybody shares is a quarter as much for those who have nothing: whoever
+//! finds none left by others gets one piece there. Nothing is beyond both.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::shares::{Path, Share, Shares, Taken};
+use crate::config::BODIES_SHARE;
+
+/// The memory. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Memory {
+    bytes_max: usize,
+    held: Arc<Mutex<Held>>,
+}
+
+#[derive(Debug)]
+struct Held {
+    /// The shares of everybody.
+    shared: Shares,
+    /// One piece of each who found nothing left by others.
+    floors: Shares,
+}
+
+/// The shares that bytes count in.
+#[derive(Debug)]
+enum Counted {
+    Shared(Vec<Share>),
+    Floor([Share; 2]),
+}
+
+/// Bytes of the memory; given back when this is dropped.
+#[derive(Debug)]
+pub struct Piece {
+    memory: Memory,
+    counted: Counted,
+    bytes: usize,
+}
+
+/// There is no more room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Full {
+    /// For anybody.
+    Process,
+    /// For this owner.
+    Owner,
+}
+
+impl Memory {
+    /// So many bytes, and a quarter beside them.
+    pub fn new(bytes_max: usize) -> Self {
+        let shared = Shares::new(bytes_max);
+        let floors = Shares::new(bytes_max / BODIES_SHARE);
+        Self { bytes_max, held: Arc::new(Mutex::new(Held { shared, floors })) }
+    }
+
+    /// How many bytes everybody shares.
+    pub fn bytes_max(&self) -> usize {
+        self.bytes_max
+    }
+
+    /// The bytes held.
+    pub fn bytes(&self) -> usize {
+        self.lock().total()
+    }
+
+    /// Whether so many bytes have room.
+    ///
+    /// # Errors
+    /// If they have none.
+    pub fn ask(&self, path: Path, bytes: usize) -> Result<(), Full> {
+        self.lock().admit(path, bytes).map(drop)
+    }
+
+    /// Takes so many bytes.
+    ///
+    /// # Errors
+    /// If there is no room; nothing is taken.
+    pub fn take(&self, path: Path, bytes: usize) -> Result<Piece, Full> {
+        let mut held = self.lock();
+        let counted = held.admit(path, bytes)?;
+        held.add(&counted, bytes);
+        Ok(Piece { memory: self.clone(), counted, bytes })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Held> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    #[cfg(test)]
+    pub(super) fn is_empty(&self) -> bool {
+        let held = self.lock();
+        held.shared.is_empty() && held.floors.is_empty()
+    }
+}
+
+impl Piece {
+    /// How large it is.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Makes it larger, of the same owner.
+    ///
+    /// # Errors
+    /// If there is no room for it as large as that; it stays as it is.
+    pub fn grow(&mut self, path: Path, bytes: usize) -> Result<(), Full> {
+        let mut held = self.memory.lock();
+        held.remove(&self.counted, self.bytes);
+        let grown = held.admit(path, self.bytes + bytes).map(|counted| {
+            self.counted = counted;
+            self.bytes += bytes;
+        });
+        held.add(&self.counted, self.bytes);
+        grown
+    }
+}
+
+impl Drop for Piece {
+    fn drop(&mut self) {
+        self.memory.lock().remove(&self.counted, self.bytes);
+    }
+}
+
+impl Held {
+    fn total(&self) -> usize {
+        self.shared.total() + self.floors.total()
+    }
+
+    /// The shares that so many bytes may be counted in.
+    fn admit(&self, path: Path, bytes: usize) -> Result<Counted, Full> {
+        let Err(Taken { depth, by_others }) = self.shared.admit(&path.shares, bytes) else {
+            return Ok(Counted::Shared(path.shares));
+        };
+        let full = if depth == 0 && by_others { Full::Process } else { Full::Owner };
+        let floor = path.floor().ok_or(full)?;
+        if self.shared.of(&floor.name) + self.floors.of(&floor.name) > 0 {
+            return Err(full);
+        }
+        let counted = [path.shares[0].clone(), floor.clone()];
+        // Nothing is too large where nobody has any.
+        let fits = self.floors.total() == 0 || self.floors.admit(&counted[..1], bytes).is_ok();
+        fits.then_some(Counted::Floor(counted)).ok_or(full)
+    }
+
+    fn add(&mut self, counted: &Counted, bytes: usize) {
+        match counted {
+            Counted::Shared(path) => self.shared.add(path, bytes),
+            Counted::Floor(path) => self.floors.add(path, bytes),
+        }
+    }
+
+    fn remove(&mut self, counted: &Counted, bytes: usize) {
+        match counted {
+            Counted::Shared(path) => self.shared.remove(path, bytes),
+            Counted::Floor(path) => self.floors.remove(path, bytes),
+        }
+    }
+}
