@@ -44,6 +44,8 @@ pub const NAME: &str = "name";
 
 /// The end of the groups of what was sent to names.
 const SENT: &str = "/names";
+/// The end of the groups of what pinned credentials asked for.
+const PINNED: &str = "/pinned";
 
 /// The indexed moment of the end, by which finished jobs are swept.
 pub const ENDED_AT: &str = "ended_at";
@@ -84,7 +86,7 @@ impl Owner {
 
 /// The primitive whose jobs are in groups of this kind.
 pub fn primitive_of(kind: &str) -> &str {
-    kind.strip_suffix(SENT).unwrap_or(kind)
+    kind.strip_suffix(SENT).or_else(|| kind.strip_suffix(PINNED)).unwrap_or(kind)
 }
 
 fn is_zero(settled: &u32) -> bool {
@@ -102,6 +104,7 @@ impl JobRecord {
             payload: Payload::from(Value::Null),
             owner,
             asked: None,
+            pinned: false,
             key: None,
             attempts_max: 1,
             deadline_ms: None,
@@ -114,6 +117,7 @@ impl JobRecord {
             result_not_kept: false,
             error: None,
             acted: false,
+            renewed: 0,
             settled: 0,
             approval: None,
             request: None,
@@ -127,11 +131,21 @@ impl JobRecord {
         self.settled = self.settled.max(attempt);
     }
 
+    /// The number, among its attempts, of the run of this number.
+    pub fn attempt(&self, run: u32) -> u32 {
+        run.saturating_sub(self.renewed)
+    }
+
     /// The row's lease group while it waits or runs. All that others have sent to a name has one of its
-    /// own, so that it delays nothing else of the organization's.
+    /// own, and so has what pinned credentials asked for, so that it delays nothing else of the
+    /// organization's.
     pub fn group(&self) -> String {
         let group = lease::group(&self.owner.organization, &self.primitive);
-        if self.signal == NAME { group + SENT } else { group }
+        match (self.signal == NAME, self.pinned) {
+            (true, _) => group + SENT,
+            (false, true) => group + PINNED,
+            (false, false) => group,
+        }
     }
 
     /// The row's index entries: what `GET /v1/jobs` asks by.
@@ -240,6 +254,9 @@ pub struct JobRecord {
     /// host, and in rows of earlier builds: the profile's own authority.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub asked: Option<Principal>,
+    /// Whether a request of a pinned credential asked for it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub pinned: bool,
     /// The unique key within the primitive and reach, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
@@ -272,6 +289,10 @@ pub struct JobRecord {
     /// Whether a run of it has failed after an effect, or may have had one when its host was gone.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub acted: bool,
+    /// The runs before it was last asked for under its key: they count neither as attempts nor for the
+    /// wait after the next one.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub renewed: u32,
     /// The last run that was heard of ([`JobRecord::note_run`]). 0 in rows of earlier builds.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub settled: u32,

@@ -6,7 +6,7 @@ use charter_sdk::jobs::{self, Job};
 use charter_sdk::ledger::Balance;
 use charter_sdk::money::{cents, micro_usd};
 use charter_sdk::prelude::*;
-use charter_sdk::{At, Caller, Soon, documents, events, ledger};
+use charter_sdk::{Caller, Soon, documents, events, ledger};
 
 use crate::authorizations::{self, AUTHORIZATIONS};
 use crate::issuer::{self, Cardholder, Issued};
@@ -242,11 +242,13 @@ pub(crate) fn answer(card: Doc<Card>) -> Result<CardAnswer> {
     Ok(CardAnswer { card: show(card, available) })
 }
 
-/// Writes a card as it is from now on; its issuer hears of it after the commit.
-pub(crate) fn replace(at: At, card: Card) -> Result<CardAnswer> {
-    let status = card.status;
-    let card = CARDS.replace(at, card)?;
-    issuer::mirror_later(&card)?;
+/// Writes a card as `by` leaves it; its issuer hears of it after the commit.
+pub(crate) fn replace(before: &Doc<Card>, after: Card, by: &str) -> Result<CardAnswer> {
+    let status = after.status;
+    let card = CARDS.replace(before.at(), after)?;
+    if issuer::is_concerned(&before.body, &card.body) {
+        issuer::mirror_later(&card, by)?;
+    }
     events::emit("cards.updated", &json!({ "card_id": card.id, "status": status }))?;
     answer(card)
 }
@@ -310,7 +312,7 @@ pub(crate) fn update(
     caller: Caller,
 ) -> Result<CardAnswer> {
     let card = find(&id)?;
-    let (at, before) = (card.at(), card.body);
+    let before = &card.body;
     if before.status == Status::Canceled {
         return Err(Failure::conflict("the card is canceled").reason("card_canceled"));
     }
@@ -321,16 +323,23 @@ pub(crate) fn update(
         status: before.status,
         issued: before.issued.clone(),
     };
-    if is_looser(&before, &after) {
+    if is_looser(before, &after) {
         money::loosens(&caller)?;
     }
     set_cap(&id, &after)?;
-    replace(at, after)
+    replace(&card, after, &name(&caller))
 }
 
-pub(crate) fn freeze(Path(ById { id }): Path<ById>) -> Result<CardAnswer> {
+/// A caller, by the name under which its changes are told.
+fn name(caller: &Caller) -> String {
+    let (kind, id) = &caller.actor;
+    format!("{kind}-{id}")
+}
+
+pub(crate) fn freeze(Path(ById { id }): Path<ById>, caller: Caller) -> Result<CardAnswer> {
     let card = usable(&id)?;
-    replace(card.at(), Card { status: Status::Frozen, ..card.body })
+    let frozen = Card { status: Status::Frozen, ..card.body.clone() };
+    replace(&card, frozen, &name(&caller))
 }
 
 pub(crate) fn unfreeze(Path(ById { id }): Path<ById>, caller: Caller) -> Result<CardAnswer> {
@@ -339,10 +348,11 @@ pub(crate) fn unfreeze(Path(ById { id }): Path<ById>, caller: Caller) -> Result<
         return Err(Failure::conflict("the card is not frozen").reason("card_not_frozen"));
     }
     money::loosens(&caller)?;
-    replace(card.at(), Card { status: Status::Active, ..card.body })
+    let active = Card { status: Status::Active, ..card.body.clone() };
+    replace(&card, active, &name(&caller))
 }
 
-pub(crate) fn cancel(Path(ById { id }): Path<ById>) -> Result<CardAnswer> {
+pub(crate) fn cancel(Path(ById { id }): Path<ById>, caller: Caller) -> Result<CardAnswer> {
     let card = find(&id)?;
     match card.body.status {
         Status::Canceled => return return_late(card),
@@ -357,7 +367,8 @@ pub(crate) fn cancel(Path(ById { id }): Path<ById>) -> Result<CardAnswer> {
         let hint = "Capture or reverse it first, or have what waits for approval decided on.";
         return Err(Failure::conflict(told).reason("authorization_open").hint(hint));
     }
-    let answer = replace(card.at(), Card { status: Status::Canceled, ..card.body })?;
+    let canceled = Card { status: Status::Canceled, ..card.body.clone() };
+    let answer = replace(&card, canceled, &name(&caller))?;
     Job::new(RETURN, &Canceled { card: id.clone() })?
         .key(&again(&id))
         .at(now().plus_seconds(RETURN_SECONDS))

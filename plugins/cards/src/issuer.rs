@@ -68,10 +68,13 @@ pub(crate) struct Issued {
     /// be the same.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     asked: Option<Bounds>,
+    /// Whether it has heard that the card is canceled.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    ended: bool,
 }
 
 /// The bounds of a card, as its issuer is told them.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 struct Bounds {
     cap_cents: Option<u64>,
     period: Period,
@@ -219,6 +222,7 @@ pub(crate) fn issue_soon(card: Doc<Card>, holder: Holder) -> Result<String> {
         last4: None,
         holder: Some(holder),
         asked: Some(Bounds::of(&card.body)),
+        ended: false,
     };
     CARDS.replace(card.at(), Card { issued: Some(issued), ..card.body })?;
     let wanted = |waited| Job::new(ISSUE, &Wanted { card: card.id.clone(), waited });
@@ -264,10 +268,8 @@ pub(crate) fn issue(run: &jobs::Run) -> Result<Answer> {
             if waited {
                 jobs::cancel_key(&again(&card.id))?;
             }
-            return Answer::json(&cards::replace(
-                card.at(),
-                Card { status: Status::Active, issued: Some(issued), ..card.body },
-            )?);
+            let active = Card { status: Status::Active, issued: Some(issued), ..card.body.clone() };
+            return Answer::json(&cards::replace(&card, active, ISSUER)?);
         }
         // It may be made already: the caller has it as it is, and it is asked for again.
         Err(Refused::Unsure(_)) if waited => return Answer::json(&cards::answer(card)?),
@@ -276,8 +278,8 @@ pub(crate) fn issue(run: &jobs::Run) -> Result<Answer> {
     };
     hooks::close(&issued.hook)?;
     let issued = Some(Issued { holder: None, asked: None, ..issued });
-    let canceled =
-        cards::replace(card.at(), Card { status: Status::Canceled, issued, ..card.body })?;
+    let canceled = Card { status: Status::Canceled, issued, ..card.body.clone() };
+    let canceled = cards::replace(&card, canceled, ISSUER)?;
     if !waited {
         return Answer::json(&canceled);
     }
@@ -317,7 +319,7 @@ fn make(card: &Doc<Card>, issued: &Issued) -> Result<Issued, Refused> {
     }
     let last4 = Some(text(&made, "last4")?);
     let hook = issued.hook.clone();
-    Ok(Issued { hook, reference: Some(reference), last4, holder: None, asked: None })
+    Ok(Issued { hook, reference: Some(reference), last4, holder: None, asked: None, ended: false })
 }
 
 /// How a card stands, as its issuer is told: what it declines by itself, should it ever not ask.
@@ -342,13 +344,19 @@ fn bound_form(form: Form, status: Status, bounds: Bounds) -> Form {
         .with("spending_controls[spending_limits][0][interval]", interval)
 }
 
-/// Has the issuer told how a card stands from this request's commit on, by one job however often it
-/// changes: a run that it changes under does not count.
-pub(crate) fn mirror_later(card: &Doc<Card>) -> Result<()> {
+/// Whether a change of a card is one that its issuer knows of.
+pub(crate) fn is_concerned(before: &Card, after: &Card) -> bool {
+    (before.status, Bounds::of(before)) != (after.status, Bounds::of(after))
+}
+
+/// Has the issuer told how a card stands from this request's commit on, by one job of each who changes
+/// it, however often: a run that it changes under does not count. Nobody's is another's, because what
+/// a caller asked for ends with its credential.
+pub(crate) fn mirror_later(card: &Doc<Card>, by: &str) -> Result<()> {
     match &card.body.issued {
         Some(Issued { reference: Some(_), .. }) => {
             Job::new(MIRROR, &Mirrored { card: card.id.clone() })?
-                .key(&format!("{MIRROR}-{}", card.id))
+                .key(&format!("{MIRROR}-{}-{by}", card.id))
                 .attempts(ATTEMPTS)
                 .enqueue()
                 .map(drop)
@@ -362,11 +370,27 @@ pub(crate) fn mirror_later(card: &Doc<Card>) -> Result<()> {
 pub(crate) fn mirror(run: &jobs::Run) -> Result<()> {
     let Mirrored { card } = run.read()?;
     let Some(card) = CARDS.get(&card)? else { return Ok(()) };
-    Ok(tell(
-        &card,
-        card.body.status,
-        &format!("charter-card-{}-{}-{}", card.id, run.id, run.attempt),
-    )?)
+    if has_ended(&card.body) {
+        return Ok(());
+    }
+    let key = format!("charter-card-{}-{}-{}", card.id, run.id, run.attempt);
+    tell(&card, card.body.status, &key)?;
+    match card.body.status {
+        Status::Canceled => keep_ended(&card),
+        _ => Ok(()),
+    }
+}
+
+/// Whether its issuer has heard that the card is canceled.
+fn has_ended(card: &Card) -> bool {
+    card.issued.as_ref().is_some_and(|issued| issued.ended)
+}
+
+/// Keeps that the issuer has heard so.
+fn keep_ended(card: &Doc<Card>) -> Result<()> {
+    let issued = card.body.issued.clone().map(|issued| Issued { ended: true, ..issued });
+    let canceled = Card { status: Status::Canceled, issued, ..card.body.clone() };
+    CARDS.replace(card.at(), canceled).map(drop)
 }
 
 fn tell(card: &Doc<Card>, status: Status, key: &str) -> Result<(), Refused> {
@@ -382,12 +406,12 @@ fn tell(card: &Doc<Card>, status: Status, key: &str) -> Result<(), Refused> {
     STRIPE.post(&format!("/v1/issuing/cards/{reference}"), form, key).map(drop)
 }
 
-/// The profile of a card is gone: its issuer cancels it, unless it has done so already. The end may
-/// be told again, so it is kept that the issuer knows. One that will not is left to the operator; the
+/// The profile of a card is gone: its issuer cancels it, unless it has heard so already. The job that
+/// was to say so went with the profile, and the end may be told again. One that will not is left to the operator; the
 /// card pays nothing any more, and what comes back to it is the organization's.
 pub(crate) fn end(card: &Doc<Card>) -> Result<()> {
     let is_known = card.body.issued.as_ref().is_some_and(|issued| issued.reference.is_some());
-    if !is_known || card.body.status == Status::Canceled {
+    if !is_known || has_ended(&card.body) {
         return Ok(());
     }
     match tell(card, Status::Canceled, &format!("charter-card-{}-end", card.id)) {
@@ -397,8 +421,7 @@ pub(crate) fn end(card: &Doc<Card>) -> Result<()> {
         }
         told => told?,
     }
-    let canceled = Card { status: Status::Canceled, ..card.body.clone() };
-    CARDS.replace(card.at(), canceled).map(drop)
+    keep_ended(card)
 }
 
 /// The number of a card of a network.
@@ -590,8 +613,8 @@ fn freeze_uncovered(card: &Doc<Card>, moved: &Move) -> Result<()> {
     log::error("an issuer has moved more than the card has; it is frozen", &fields);
     match card.body.status {
         Status::Active => {
-            cards::replace(card.at(), Card { status: Status::Frozen, ..card.body.clone() })
-                .map(drop)
+            let frozen = Card { status: Status::Frozen, ..card.body.clone() };
+            cards::replace(card, frozen, ISSUER).map(drop)
         }
         _ => Ok(()),
     }

@@ -6,14 +6,17 @@
 use charter_kernel::lease;
 use charter_kernel::limits::DEADLINE_MS_MAX;
 use charter_kernel::refusal::Failure as Refused;
+use charter_kernel::scope::{ActorKind, Principal};
 use charter_kernel::time::Instant;
-use charter_kernel::unit::{Claim, Draft, Key, Reach};
+use charter_kernel::unit::{Claim, Draft, Key, Reach, Row};
 
 use crate::backlog::{Kind, Verdict};
 use crate::bindings::charter::primitive::jobs::{Host, Job, Schedule};
 use crate::bindings::charter::primitive::types::Failure;
 use crate::failure::{failure, invalid, not_found, unread, write_failure};
-use crate::job::{JobRecord, NAME, Owner, ScheduleRecord, UNIQUE_KEY, jobs, schedules};
+use crate::job::{
+    JobRecord, NAME, Owner, PARKED_GROUP, ScheduleRecord, UNIQUE_KEY, jobs, schedules,
+};
 use crate::state::{State, Work};
 
 /// Runs of one job.
@@ -25,7 +28,8 @@ const NAME_BYTES_MAX: usize = 200;
 /// One part in so many of the room for jobs is as much as others fill by what they send to names, and
 /// pinned credentials by what they ask for: the rest is for those who govern them.
 const OTHERS_PART: u64 = 2;
-/// One part in so many of the room for jobs is kept for those that are due at once.
+/// One part in so many of the room for jobs is kept for those that are due at once, and as much beyond it
+/// is for what jobs themselves and providers leave.
 const DUE_PART: u64 = 10;
 /// When one who has too many jobs that wait may try again.
 const RETRY_SECONDS: u32 = 30;
@@ -66,6 +70,7 @@ impl Work {
             name: job.name,
             payload: super::events::json("payload", &job.payload)?.into(),
             asked: Some(scope.principal().hand_on()),
+            pinned: is_of_pinned(scope.principal()),
             key: job.key,
             attempts_max: job.attempts_max.clamp(1, ATTEMPTS_MAX),
             deadline_ms: job.deadline_ms.map(|ms| ms.min(DEADLINE_MS_MAX)),
@@ -78,21 +83,18 @@ impl Work {
     }
 
     /// Counts one more job that waits, or one more schedule, where the organization may have it.
-    ///
-    /// All that somebody else sends to it finds a part of the room taken, as does all that a pinned
-    /// credential asks for; and all that is for later, because what is due makes room by itself.
     async fn admit_to_backlog(
         &mut self,
         kind: Kind,
         organization: &str,
-        most: impl Fn(u64) -> u64,
+        max: u64,
     ) -> Result<(), Failure> {
         let config = &self.shared.config;
+        // Counted as far as anybody may have: who may have less relies on the same count.
         let (space, all) = match kind {
-            Kind::Job => (jobs(), config.jobs_waiting_max),
+            Kind::Job => (jobs(), with_beyond(config.jobs_waiting_max)),
             Kind::Schedule => (schedules(), config.schedules_max),
         };
-        let max = most(all);
         let is_admitted = match self.asked.ask(kind, organization, max) {
             Verdict::Admitted => true,
             Verdict::Full => false,
@@ -122,16 +124,32 @@ impl Work {
         .into())
     }
 
-    /// Writes a job's row; answers its id.
-    pub(super) async fn put_job(&mut self, record: JobRecord) -> Result<String, Failure> {
-        let is_others = record.signal == NAME || self.call.scope.principal().is_pinned();
-        let is_for_later = record.run_at > self.now;
-        let most = |all: u64| match (is_others, is_for_later) {
+    /// The part of the room for jobs that this one finds.
+    ///
+    /// All that somebody else sends to the organization finds a part of it taken, as does all that a
+    /// pinned credential asks for; and all that is for later, because what is due makes room by itself.
+    /// Jobs that a job leaves take its place, and a provider's word has happened: neither may wait until
+    /// there is room, or there never is.
+    fn part_for(&self, record: &JobRecord, all: u64) -> u64 {
+        let by = self.call.scope.principal();
+        let is_word = by.actor.kind == ActorKind::Hook;
+        if record.signal == NAME || (is_word && by.role.is_some()) {
+            return all / OTHERS_PART;
+        }
+        if is_word || by.actor.kind == ActorKind::System {
+            return with_beyond(all);
+        }
+        match (record.pinned, record.run_at > self.now) {
             (true, _) => all / OTHERS_PART,
             (false, true) => all - all / DUE_PART,
             (false, false) => all,
-        };
-        self.admit_to_backlog(Kind::Job, &record.owner.organization, most).await?;
+        }
+    }
+
+    /// Writes a job's row; answers its id.
+    pub(super) async fn put_job(&mut self, record: JobRecord) -> Result<String, Failure> {
+        let part = self.part_for(&record, self.shared.config.jobs_waiting_max);
+        self.admit_to_backlog(Kind::Job, &record.owner.organization, part).await?;
         let id = self.fresh_id()?;
         let reach = match (
             &record.owner.user,
@@ -165,16 +183,53 @@ impl Work {
         Ok(self.txn.lookup(&claim).await.map_err(|error| unread(&error))?)
     }
 
+    /// Has a job that waits to be tried again run at this moment, if that is earlier, with all its
+    /// attempts. A run that is under way is not the last one, should it fail.
+    async fn renew(&mut self, live: &Key, run_at: Instant) -> Result<(), Failure> {
+        let Some((row, mut record)) = self.read_job(live).await? else { return Ok(()) };
+        let Some(lease) = row.lease.filter(|lease| lease.count > 0) else { return Ok(()) };
+        // One of which people decide an action runs by that.
+        if record.state != "queued" || lease.group == PARKED_GROUP {
+            return Ok(());
+        }
+        record.renewed = lease.count;
+        let draft = Draft {
+            unique: row.unique,
+            index: record.index(),
+            lease: Some((lease.group, lease.due_at.min(run_at.max(self.now)))),
+            body: body(&record)?,
+            ..Draft::default()
+        };
+        let replaced = self.txn.replace(live.clone(), draft, None).await;
+        replaced.map_err(|error| write_failure(&error))?;
+        Ok(())
+    }
+
+    async fn read_job(&mut self, key: &Key) -> Result<Option<(Row, JobRecord)>, Failure> {
+        let Some(row) = self.txn.get(key).await.map_err(|error| unread(&error))? else {
+            return Ok(None);
+        };
+        let record = serde_json::from_str(&row.body)
+            .map_err(|_| failure("internal_error", "the job cannot be read"))?;
+        Ok(Some((row, record)))
+    }
+
     /// A job of this primitive, by its id.
     async fn job(&mut self, id: &str) -> Result<Option<(Key, JobRecord)>, Failure> {
         let key = Key::new(&self.call.scope.narrowest(), &jobs(), id);
-        let Some(row) = self.txn.get(&key).await.map_err(|error| unread(&error))? else {
-            return Ok(None);
-        };
-        let record: JobRecord = serde_json::from_str(&row.body)
-            .map_err(|_| failure("internal_error", "the job cannot be read"))?;
+        let Some((_, record)) = self.read_job(&key).await? else { return Ok(None) };
         Ok((record.primitive == self.component.manifest.name).then_some((key, record)))
     }
+}
+
+/// The room for jobs, with what is beyond it for those that jobs and providers leave.
+fn with_beyond(all: u64) -> u64 {
+    all + all / DUE_PART
+}
+
+/// Whether a request is a pinned credential's: what runs later has a profile's pin, whoever asked.
+fn is_of_pinned(by: &Principal) -> bool {
+    by.is_pinned() && !matches!(by.actor.kind, ActorKind::System | ActorKind::Hook)
 }
 
 fn body<T: serde::Serialize>(record: &T) -> Result<String, Failure> {
@@ -197,6 +252,8 @@ impl Host for State {
         if let Some(key) = &job.key
             && let Some(live) = work.find_live(key).await?
         {
+            let run_at = Instant(job.run_at.unwrap_or(work.now.0));
+            work.renew(&live, run_at).await?;
             return Ok(live.id);
         }
         let record = work.record(job)?;
@@ -268,8 +325,8 @@ impl Host for State {
         };
         let key = Key::new(&work.call.scope.narrowest(), &schedules(), work.unique(&record.key));
         if work.txn.get(&key).await.map_err(|error| unread(&error))?.is_none() {
-            work.admit_to_backlog(Kind::Schedule, &record.job.owner.organization, |all| all)
-                .await?;
+            let max = work.shared.config.schedules_max;
+            work.admit_to_backlog(Kind::Schedule, &record.job.owner.organization, max).await?;
         }
         let draft = Draft {
             user: record.job.owner.user.clone(),

@@ -396,6 +396,36 @@ fn what_is_changed_while_a_card_is_made_stays() {
 }
 
 #[test]
+fn however_often_a_card_changes_one_job_tells_its_issuer_the_last_word() {
+    let bench = Bench::new();
+    let card = bench.carded();
+    bench.host.run_jobs().unwrap();
+    let before = bench.issuer.heard("/v1/issuing/cards/ic_1").len();
+    for cap_cents in [300, 200] {
+        bench.host.patch(&format!("/cards/{card}"), json!({ "cap_cents": cap_cents })).unwrap();
+    }
+    bench.host.post(&format!("/cards/{card}/freeze"), json!({})).unwrap();
+    assert_eq!(bench.host.run_jobs().unwrap(), 1);
+    let told = bench.issuer.heard("/v1/issuing/cards/ic_1");
+    assert_eq!(told.len(), before + 1);
+    let last = told.last().unwrap();
+    assert!(last.contains("status=inactive") && last.contains("amount%5D=200&"), "{told:?}");
+    bench.host.patch(&format!("/cards/{card}"), json!({ "label": "paper" })).unwrap();
+    assert_eq!(bench.host.run_jobs().unwrap(), 0, "a label is nothing to it");
+    // It thaws while its issuer is told of a cap: the job that runs is not the last one.
+    bench.host.patch(&format!("/cards/{card}"), json!({ "cap_cents": 100 })).unwrap();
+    bench.host.meanwhile(move |host| {
+        host.post(&format!("/cards/{card}/unfreeze"), json!({})).unwrap();
+    });
+    let _ = bench.host.run_jobs();
+    bench.host.pass_seconds(3_600);
+    bench.host.run_jobs().unwrap();
+    let told = bench.issuer.heard("/v1/issuing/cards/ic_1");
+    let last = told.last().unwrap();
+    assert!(last.contains("status=active") && last.contains("amount%5D=100&"), "{told:?}");
+}
+
+#[test]
 fn a_number_is_the_issuers_and_is_told_of() {
     let bench = Bench::new();
     let card = bench.carded();

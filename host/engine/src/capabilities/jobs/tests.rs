@@ -2,13 +2,14 @@
 
 use charter_kernel::id::UserId;
 use charter_kernel::role::Role;
-use charter_kernel::scope::{ActorKind, Principal, Scope};
-use charter_kernel::unit::Space;
+use charter_kernel::scope::{Actor, ActorKind, Principal, Scope};
+use charter_kernel::unit::{Space, Take, Unit, Write};
 use serde_json::json;
 
 use super::*;
 use crate::call::Call;
 use crate::config::EngineConfig;
+use crate::job::primitive_of;
 use crate::run::bed::{Bed, handle, id, key, long, scope, shop, user};
 
 fn job(name: &str) -> Job {
@@ -228,7 +229,14 @@ async fn jobs_of_agents_and_jobs_for_later_leave_room_for_others() {
     let pinned = Principal { user: UserId::parse(&id(3)), ..key(Role::Developer) };
     let agent = scope(pinned, 1, Some(2), Some(3));
     for _ in 0..10 {
-        enqueue(&bed, &agent, later()).await.unwrap();
+        let id = enqueue(&bed, &agent, later()).await.unwrap();
+        let group = record(&bed, &agent, &id).await.unwrap().group();
+        assert_eq!(
+            group,
+            charter_kernel::lease::group(agent.lane(), "shop/pinned"),
+            "beside others'"
+        );
+        assert_eq!(primitive_of("shop/pinned"), "shop");
     }
     let full = Err("rate_limited:jobs_full".to_owned());
     assert_eq!(enqueue(&bed, &agent, job("due")).await, full, "half is for those who govern it");
@@ -240,6 +248,63 @@ async fn jobs_of_agents_and_jobs_for_later_leave_room_for_others() {
         assert!(enqueue(&bed, &user(3), job("due")).await.is_ok());
     }
     assert_eq!(enqueue(&bed, &user(3), job("due")).await, full);
+    // The profile's own work, whoever had asked for that, and a provider's word.
+    let of_owner = |by: Principal| Principal { user: UserId::parse(&id(3)), ..by };
+    let run = scope(of_owner(key(Role::Developer).hand_on()), 1, Some(2), Some(3));
+    let hook = |role| Principal { role, ..Principal::of(Actor::new(ActorKind::Hook, "h")) };
+    let word = scope(of_owner(hook(None)), 1, Some(2), Some(3));
+    let anybodys = scope(of_owner(hook(Some(Role::Developer))), 1, Some(2), Some(3));
+    assert_eq!(enqueue(&bed, &anybodys, job("due")).await, full);
+    for by in [&run, &word] {
+        assert!(enqueue(&bed, by, later()).await.is_ok());
+    }
+    assert_eq!(enqueue(&bed, &run, job("due")).await, full);
+}
+
+/// Has the one job that is due taken up, and given back as after a failure.
+async fn fail(bed: &Bed, by: &Scope, id: &str, due_at: Instant) {
+    let take = Take {
+        reach: None,
+        space: jobs(),
+        group: record(bed, by, id).await.unwrap().group(),
+        until: bed.store().now().plus_ms(60_000),
+        tokens: vec!["t".into()],
+    };
+    let taken = bed.store().commit(Unit { takes: vec![take], ..Unit::default() }).await.unwrap();
+    let [taken] = &taken.taken[0][..] else { panic!("one is due") };
+    let (key, token) = (taken.key.clone(), taken.token.clone());
+    let given_back = Write::Release { key, token, due_at, undo: false };
+    let unit = Unit { writes: vec![given_back], ..Unit::default() };
+    bed.store().commit(unit).await.unwrap();
+}
+
+#[tokio::test]
+async fn who_asks_again_for_a_job_that_failed_has_it_run_at_once_with_all_its_attempts() {
+    let bed = Bed::new().await;
+    let of = async |id: &str| {
+        let row = bed.row(&Key::new(&user(3).narrowest(), &jobs(), id)).await.unwrap();
+        let record: JobRecord = serde_json::from_str(&row.body).unwrap();
+        (row.lease.unwrap(), record)
+    };
+    let id = enqueue(&bed, &user(3), job_of_key("k")).await.unwrap();
+    let first = of(&id).await;
+    assert_eq!(enqueue(&bed, &user(3), job_of_key("k")).await.as_ref(), Ok(&id));
+    assert_eq!(of(&id).await, first, "one that has not run yet stays as it is");
+    let (now, in_an_hour) = (bed.store().now(), bed.store().now().plus_ms(3_600_000));
+    fail(&bed, &user(3), &id, in_an_hour).await;
+    let later = Job { run_at: Some(now.plus_ms(7_200_000).0), ..job_of_key("k") };
+    assert_eq!(enqueue(&bed, &user(3), later).await.as_ref(), Ok(&id));
+    assert_eq!(of(&id).await.0.due_at, in_an_hour, "nothing is put off");
+    let asked = Job { payload: "1".into(), ..job_of_key("k") };
+    assert_eq!(enqueue(&bed, &user(3), asked).await.as_ref(), Ok(&id));
+    let (lease, record) = of(&id).await;
+    assert!(lease.due_at < in_an_hour, "{lease:?}");
+    assert_eq!((record.attempt(2), record.payload.text()), (1, "{}"));
+    assert_eq!(
+        enqueue(&bed, &user(3), job_of_key("k")).await,
+        Ok(id),
+        "the key is the job's still"
+    );
 }
 
 /// The jobs and the schedules of the organization of [`user`].
