@@ -20,6 +20,7 @@ use charter_store::{CommitError, Store};
 use charter_tenancy::stored;
 use futures::FutureExt as _;
 use futures::future::{BoxFuture, Shared};
+use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 use crate::caps::{Case, read_meter};
@@ -36,6 +37,8 @@ pub struct Sums {
     small: usize,
     patience: Duration,
     running: Running,
+    /// The place for what the database sums up at once: nobody else's reads wait for more than one.
+    at_once: Arc<Semaphore>,
 }
 
 type Running = Arc<Mutex<HashMap<String, Sum>>>;
@@ -59,7 +62,7 @@ impl Default for Sums {
 impl Sums {
     /// A sum of no more than `small` records is made by each who asks; another one is waited for so long.
     pub fn new(small: usize, patience: Duration) -> Self {
-        Self { small, patience, running: Arc::default() }
+        Self { small, patience, running: Arc::default(), at_once: Arc::new(Semaphore::new(1)) }
     }
 
     /// The amount spent in the scope of a meter that does not count yet; nothing where the meter has
@@ -111,9 +114,10 @@ impl Sums {
         }
         let end = End { running: self.running.clone(), organization: organization.clone() };
         let (store, case, asked) = (store.clone(), case.clone(), unsummed.clone());
+        let at_once = self.at_once.clone();
         let making = async move {
             let _end = end;
-            open(&store, &case, asked, now).await.is_ok()
+            open(&store, &case, (asked, now), &at_once).await.is_ok()
         };
         let sum = Sum { of: of(unsummed), made: making.boxed().shared() };
         running.insert(organization, sum.clone());
@@ -131,7 +135,12 @@ pub(crate) fn busy() -> Refusal {
 ///
 /// # Errors
 /// When the store cannot be asked, what decides has changed, or others captured too often.
-async fn open(store: &Store, case: &Case, unsummed: Unsummed, now: Instant) -> Result<(), Refusal> {
+async fn open(
+    store: &Store,
+    case: &Case,
+    (unsummed, now): (Unsummed, Instant),
+    at_once: &Semaphore,
+) -> Result<(), Refusal> {
     let (cap, since) = (unsummed.cap().clone(), unsummed.since());
     let settled = now.plus_ms(-SETTLED_MS);
     let settled = Instant(settled.0 - settled.0.rem_euclid(RECORD_MS)).max(since);
@@ -139,6 +148,7 @@ async fn open(store: &Store, case: &Case, unsummed: Unsummed, now: Instant) -> R
     let before = before.unwrap_or_default();
     let owner = case.row_of(&cap);
     for _ in 0..TRIES_MAX {
+        let place = at_once.acquire().await;
         let row = store.get(&cap.meter).await.map_err(stored::reading)?;
         let meter = row.as_ref().map(read_meter).transpose()?;
         let found = match cap.clone().look(meter, store.now()) {
@@ -147,6 +157,7 @@ async fn open(store: &Store, case: &Case, unsummed: Unsummed, now: Instant) -> R
             Look::Unsummed(_) | Look::Counted(_) => return Ok(()),
         };
         let recent = case.sum_recent(store, &cap, settled).await?;
+        drop(place);
         let gauge = found.sum_up(before.saturating_add(recent));
         // Nothing else may have been written to it since, and its owner may not have gone.
         let version = row.map(|row| row.version);
