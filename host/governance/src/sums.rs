@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use charter_kernel::governance::gauge::{Look, Unsummed};
 use charter_kernel::governance::hold::RECORD_MS;
-use charter_kernel::limits::CALL_MS_MAX;
+use charter_kernel::limits::{CALL_MS_MAX, DEADLINE_MS_MAX};
 use charter_kernel::refusal::Refusal;
 use charter_kernel::time::Instant;
 use charter_kernel::unit::{Guard, Key, Rejection, Unit};
@@ -25,9 +25,6 @@ use tokio::time::timeout;
 
 use crate::caps::{Case, read_meter};
 
-/// How old a record is that nothing changes any more: what is captured counts in the quarter of an hour
-/// at which its call said so. Twice the longest call leaves room for clocks that differ.
-const SETTLED_MS: i64 = 2 * CALL_MS_MAX as i64;
 /// How often others may have captured something meanwhile.
 const TRIES_MAX: u32 = 1_000;
 
@@ -36,6 +33,7 @@ const TRIES_MAX: u32 = 1_000;
 pub struct Sums {
     small: usize,
     patience: Duration,
+    settled_ms: i64,
     running: Running,
     /// The place for what the database sums up at once: nobody else's reads wait for more than one.
     at_once: Arc<Semaphore>,
@@ -55,14 +53,23 @@ struct Sum {
 impl Default for Sums {
     /// Providers of payments wait two seconds for an answer.
     fn default() -> Self {
-        Self::new(1_000, Duration::from_secs(1))
+        Self::new(1_000, Duration::from_secs(1)).beside_calls_of(DEADLINE_MS_MAX)
     }
 }
 
 impl Sums {
     /// A sum of no more than `small` records is made by each who asks; another one is waited for so long.
     pub fn new(small: usize, patience: Duration) -> Self {
-        Self { small, patience, running: Arc::default(), at_once: Arc::new(Semaphore::new(1)) }
+        let (running, at_once) = (Running::default(), Arc::new(Semaphore::new(1)));
+        Self { small, patience, settled_ms: 0, running, at_once }.beside_calls_of(CALL_MS_MAX)
+    }
+
+    /// The same where no call takes longer. A record that is older than twice that, which leaves room for
+    /// clocks that differ, is changed by nothing any more: what is captured counts in the quarter of an
+    /// hour at which its call said so.
+    #[must_use]
+    pub fn beside_calls_of(self, longest_ms: u32) -> Self {
+        Self { settled_ms: 2 * i64::from(longest_ms), ..self }
     }
 
     /// The amount spent in the scope of a meter that does not count yet; nothing where the meter has
@@ -114,10 +121,10 @@ impl Sums {
         }
         let end = End { running: self.running.clone(), organization: organization.clone() };
         let (store, case, asked) = (store.clone(), case.clone(), unsummed.clone());
-        let at_once = self.at_once.clone();
+        let (at_once, settled) = (self.at_once.clone(), now.plus_ms(-self.settled_ms));
         let making = async move {
             let _end = end;
-            open(&store, &case, (asked, now), &at_once).await.is_ok()
+            open(&store, &case, (asked, settled), &at_once).await.is_ok()
         };
         let sum = Sum { of: of(unsummed), made: making.boxed().shared() };
         running.insert(organization, sum.clone());
@@ -131,18 +138,18 @@ pub(crate) fn busy() -> Refusal {
     Refusal::overloaded(1).hint("What was spent before the cap is being summed up.")
 }
 
-/// Has the meter count from here on, if nobody else has by now and the window is the same.
+/// Has the meter count from here on, if nobody else has by now and the window is the same. Records that
+/// are older than `settled` are read once.
 ///
 /// # Errors
 /// When the store cannot be asked, what decides has changed, or others captured too often.
 async fn open(
     store: &Store,
     case: &Case,
-    (unsummed, now): (Unsummed, Instant),
+    (unsummed, settled): (Unsummed, Instant),
     at_once: &Semaphore,
 ) -> Result<(), Refusal> {
     let (cap, since) = (unsummed.cap().clone(), unsummed.since());
-    let settled = now.plus_ms(-SETTLED_MS);
     let settled = Instant(settled.0 - settled.0.rem_euclid(RECORD_MS)).max(since);
     let before = case.sum_spent(store, &cap, (since, settled), usize::MAX).await?;
     let before = before.unwrap_or_default();

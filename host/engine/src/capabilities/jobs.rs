@@ -28,6 +28,8 @@ const NAME_BYTES_MAX: usize = 200;
 /// One part in so many of the room for jobs is as much as others fill by what they send to names, and
 /// pinned credentials by what they ask for: the rest is for those who govern them.
 const OTHERS_PART: u64 = 2;
+/// One part in so many is left by credentials of one project, which govern agents that have filled theirs.
+const PROJECTS_PART: u64 = 4;
 /// One part in so many of the room for jobs is kept for those that are due at once, and as much beyond it
 /// is for what jobs themselves and providers leave.
 const DUE_PART: u64 = 10;
@@ -127,7 +129,7 @@ impl Work {
     /// The part of the room for jobs that this one finds.
     ///
     /// All that somebody else sends to the organization finds a part of it taken, as does all that a
-    /// pinned credential asks for; and all that is for later, because what is due makes room by itself.
+    /// pinned credential asks for, a user's more than a project's; and all that is for later, because what is due makes room by itself.
     /// Jobs that a job leaves take its place, and a provider's word has happened: neither may wait until
     /// there is room, or there never is.
     fn part_for(&self, record: &JobRecord, all: u64) -> u64 {
@@ -139,10 +141,11 @@ impl Work {
         if is_word || by.actor.kind == ActorKind::System {
             return with_beyond(all);
         }
-        match (record.pinned, record.run_at > self.now) {
-            (true, _) => all / OTHERS_PART,
-            (false, true) => all - all / DUE_PART,
-            (false, false) => all,
+        match (record.pinned, by.is_pinned_to_user(), record.run_at > self.now) {
+            (true, true, _) => all / OTHERS_PART,
+            (true, false, _) => all - all / PROJECTS_PART,
+            (false, _, true) => all - all / DUE_PART,
+            (false, _, false) => all,
         }
     }
 

@@ -1,6 +1,6 @@
 //! The rules of jobs and schedules, over a real store: bounds, keys, power, and what may wait.
 
-use charter_kernel::id::UserId;
+use charter_kernel::id::{ProjectId, UserId};
 use charter_kernel::role::Role;
 use charter_kernel::scope::{Actor, ActorKind, Principal, Scope};
 use charter_kernel::unit::{Space, Take, Unit, Write};
@@ -240,7 +240,13 @@ async fn jobs_of_agents_and_jobs_for_later_leave_room_for_others() {
     }
     let full = Err("rate_limited:jobs_full".to_owned());
     assert_eq!(enqueue(&bed, &agent, job("due")).await, full, "half is for those who govern it");
-    for _ in 0..8 {
+    let pinned = Principal { project: ProjectId::parse(&id(2)), ..key(Role::Developer) };
+    let of_project = scope(pinned, 1, Some(2), Some(4));
+    for _ in 0..5 {
+        enqueue(&bed, &of_project, job("due")).await.unwrap();
+    }
+    assert_eq!(enqueue(&bed, &of_project, job("due")).await, full);
+    for _ in 0..3 {
         enqueue(&bed, &user(3), later()).await.unwrap();
     }
     assert_eq!(enqueue(&bed, &user(4), later()).await, full);
