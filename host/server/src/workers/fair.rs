@@ -90,8 +90,8 @@ impl Fair {
             .filter(|(_, (_, kind))| wanted(kind))
             .map(|(group, (organization, _))| (group, organization))
             .collect();
-        let organizations: Vec<&str> = due.iter().map(|(_, organization)| *organization).collect();
-        let counts = self.round.pick(&organizations);
+        let groups: Vec<_> = due.iter().map(|(group, of)| (*of, group.as_str())).collect();
+        let counts = self.round.pick(&groups);
         let picked: Vec<_> = due.into_iter().zip(counts).filter(|(_, count)| *count > 0).collect();
         let taken = self.take(app, &picked).await?;
         Ok(Looked { taken, wait })
