@@ -187,12 +187,13 @@ impl Work {
     }
 
     /// Has a job that waits to be tried again run at this moment, if that is earlier, with all its
-    /// attempts. A run that is under way is not the last one, should it fail.
+    /// attempts. One that runs is left alone: its end is written under what it has read of the row.
     async fn renew(&mut self, live: &Key, run_at: Instant) -> Result<(), Failure> {
         let Some((row, mut record)) = self.read_job(live).await? else { return Ok(()) };
         let Some(lease) = row.lease.filter(|lease| lease.count > 0) else { return Ok(()) };
+        let runs = lease.token.is_some() && lease.due_at > self.now;
         // One of which people decide an action runs by that.
-        if record.state != "queued" || lease.group == PARKED_GROUP {
+        if runs || record.state != "queued" || lease.group == PARKED_GROUP {
             return Ok(());
         }
         record.renewed = lease.count;
