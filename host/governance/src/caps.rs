@@ -108,7 +108,8 @@ impl Case {
     /// The row of the scope that a cap's meter lies in.
     pub(crate) fn row_of(&self, cap: &Cap) -> Key {
         let of_user = self.user.as_ref().filter(|_| !cap.meter.reach.is_shared());
-        let of_project = self.project.as_ref().filter(|_| !cap.is_own() && cap.scope == "project");
+        let of_project = self.project.as_ref();
+        let of_project = of_project.filter(|of| cap.meter.reach == Reach::project(of.id.as_str()));
         match (of_user, of_project) {
             (Some(user), _) => User::address(&user.project, &user.id),
             (None, Some(project)) => Project::address(&project.organization, &project.id),

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use charter_kernel::governance::gauge::{Look, Unsummed};
 use charter_kernel::governance::hold::RECORD_MS;
-use charter_kernel::limits::{CALL_MS_MAX, DEADLINE_MS_MAX};
+use charter_kernel::limits::CALL_MS_MAX;
 use charter_kernel::refusal::Refusal;
 use charter_kernel::time::Instant;
 use charter_kernel::unit::{Guard, Key, Rejection, Unit};
@@ -53,7 +53,7 @@ struct Sum {
 impl Default for Sums {
     /// Providers of payments wait two seconds for an answer.
     fn default() -> Self {
-        Self::new(1_000, Duration::from_secs(1)).beside_calls_of(DEADLINE_MS_MAX)
+        Self::new(1_000, Duration::from_secs(1))
     }
 }
 
