@@ -7,6 +7,7 @@ use charter_kernel::refusal::{Code, Refusal};
 use charter_registry::served::{Auth, BodyRule};
 use charter_tenancy::identity::Identity;
 use http::{HeaderMap, header};
+use http_body::Body as _;
 
 use super::accept::{Accepted, Body};
 use super::matched::Matched;
@@ -79,6 +80,7 @@ pub async fn read(
                 },
                 None => Sender::Client { group, client: &client },
             };
+            let counts = counts && !incoming.is_end_stream();
             trail.hold = counts.then(|| app.bounds.room.hold(sender));
             let reading = wire::read(incoming, size_max, time_max, trail.hold.as_mut());
             let read = app.cut.run_until_cancelled(reading).await.ok_or_else(Refusal::stopping)?;
