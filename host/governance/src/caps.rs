@@ -338,17 +338,25 @@ impl Case {
     ) -> Result<i64, Refusal> {
         let times = (since, Instant::LAST);
         if cap.is_own() || !cap.meter.reach.is_shared() {
-            let sum = self.sum_spent(store, cap, times, usize::MAX).await?;
-            return Ok(sum.unwrap_or_default());
+            return self.sum_spent(store, cap, times).await;
         }
         let project = self.project.as_ref().filter(|_| cap.scope == "project");
         let project = project.map(|project| project.id.as_str());
         records::sum_at_once(store, self.organization.id.as_str(), project, times).await
     }
 
-    /// The sum of the spend records of a cap's scope from a moment on, or up to another; nothing where
-    /// there are more than so many.
+    /// The sum of the spend records of a cap's scope from a moment on, or up to another.
     pub(crate) async fn sum_spent(
+        &self,
+        store: &Store,
+        cap: &Cap,
+        times: (Instant, Instant),
+    ) -> Result<i64, Refusal> {
+        Ok(self.sum_few(store, cap, times, usize::MAX).await?.unwrap_or_default())
+    }
+
+    /// The same sum, or nothing where there are more than so many records.
+    pub(crate) async fn sum_few(
         &self,
         store: &Store,
         cap: &Cap,

@@ -91,7 +91,7 @@ impl Sums {
         let running = lock(&self.running).get(organization).map(|sum| sum.of.clone());
         if running.is_none_or(|running| running != of(unsummed)) {
             let all = (unsummed.since(), Instant::LAST);
-            let spent = case.sum_spent(store, unsummed.cap(), all, self.small).await?;
+            let spent = case.sum_few(store, unsummed.cap(), all, self.small).await?;
             if spent.is_some() {
                 return Ok(spent);
             }
@@ -151,8 +151,7 @@ async fn open(
 ) -> Result<(), Refusal> {
     let (cap, since) = (unsummed.cap().clone(), unsummed.since());
     let settled = Instant(settled.0 - settled.0.rem_euclid(RECORD_MS)).max(since);
-    let before = case.sum_spent(store, &cap, (since, settled), usize::MAX).await?;
-    let before = before.unwrap_or_default();
+    let before = case.sum_spent(store, &cap, (since, settled)).await?;
     let owner = case.row_of(&cap);
     for _ in 0..TRIES_MAX {
         let place = at_once.acquire().await;

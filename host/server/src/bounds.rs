@@ -63,7 +63,7 @@ impl Bounds {
             strangers: Strangers::new(&config.auth),
             room: BodyRoom::new(config.http.bodies_bytes_max),
             answers: Answers::new(config.http.bodies_bytes_max),
-            checks: Checks::default(),
+            checks: Checks::beside(cores),
             pages: SharedLines::new(cores),
             sums: SharedLines::new(cores),
             running: Running::default(),

@@ -40,6 +40,7 @@ on_both!(
     a_sum_that_outlasts_who_asks_for_it_is_made_once_and_kept,
     of_two_hosts_that_sum_up_at_once_neither_refuses,
     a_sum_of_an_organization_outlasts_changes_of_its_users,
+    a_window_that_ends_amid_a_sum_leaves_nothing_to_the_next,
     a_scope_that_a_provider_overspent_admits_nothing_until_it_is_thawed,
     a_project_that_a_provider_overspent_is_thawed_too,
     a_user_with_many_meters_is_thawed_whole,
@@ -383,6 +384,26 @@ async fn a_sum_of_an_organization_outlasts_changes_of_its_users(mut bed: Bed) {
     assert_eq!((counted.spent, counted.reserved), (2_000, 1));
     let counted = bed.meter("project", &project_reach()).await.now();
     assert_eq!((counted.spent, counted.reserved), (1_333, 1), "a third is another project's");
+}
+
+async fn a_window_that_ends_amid_a_sum_leaves_nothing_to_the_next(mut bed: Bed) {
+    put_records(&bed, 2_000).await;
+    let held = bed.grant(leave(7)).await;
+    bed.set_organization(json!({ "budget": { "cap_cents": 100, "period": "day" } })).await;
+    let governance = Arc::get_mut(&mut bed.governance).expect("nobody else has it");
+    governance.sums = Sums::new(0, Duration::ZERO);
+    assert_eq!(bed.refuse(leave(1)).await, "overloaded");
+    bed.clock.forward_ms(DAY_MS);
+    bed.capture(&held.id, 7).await;
+    let granted = async {
+        while ask_of(&bed.governance, None, leave(1)).await.is_err() {
+            tokio::task::yield_now().await;
+        }
+    };
+    let granted = tokio::time::timeout(Duration::from_secs(60), granted).await;
+    granted.expect("nobody is let through");
+    let counted = bed.meter("organization", &organization_reach()).await.now();
+    assert_eq!((counted.spent, counted.reserved), (7, 1));
 }
 
 async fn a_scope_that_a_provider_overspent_admits_nothing_until_it_is_thawed(bed: Bed) {

@@ -53,7 +53,7 @@ impl Answers {
         http2: bool,
     ) -> Result<AnswerRoom, Full> {
         if !self.is_quiet() {
-            self.0.ask(self.path(organization, &Holder::of(identity)), 1)?;
+            self.0.ask(&self.path(organization, &Holder::of(identity)), 1)?;
         }
         Ok(AnswerRoom {
             answers: self.clone(),
@@ -69,7 +69,7 @@ impl Answers {
     /// # Errors
     /// If there is no room; nothing is taken.
     fn take(&self, organization: &str, holder: &Holder, bytes: usize) -> Result<AnswerHold, Full> {
-        self.0.take(self.path(organization, holder), bytes)
+        self.0.take(&self.path(organization, holder), bytes)
     }
 
     /// The bytes held.

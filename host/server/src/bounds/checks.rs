@@ -14,7 +14,7 @@ use super::lines::{Lines, in_time};
 const SMALL_BYTES_MAX: usize = 64 << 10;
 
 /// The places for long checks: those of small bodies have their own.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Checks {
     small: Places,
     large: Places,
@@ -27,15 +27,13 @@ struct Places {
     lines: Lines,
 }
 
-impl Default for Places {
-    /// One place less than the machine has cores.
-    fn default() -> Self {
-        let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-        Self::new(cores.saturating_sub(1).max(1))
-    }
-}
-
 impl Checks {
+    /// On a machine of so many cores: one place less, and one at least.
+    pub fn beside(cores: usize) -> Self {
+        let places = || Places::new(cores.saturating_sub(1).max(1));
+        Self { small: places(), large: places() }
+    }
+
     /// Runs a check of a body of so many bytes, of this organization, once it is its turn.
     ///
     /// # Errors

@@ -59,7 +59,7 @@ impl Holder {
             shares.push(share);
         }
         let floor = (self.floor < self.shares.len()).then_some(self.floor + 1);
-        Path { shares, floor }
+        Path { shares: shares.into(), floor }
     }
 }
 

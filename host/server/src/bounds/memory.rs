@@ -27,7 +27,7 @@ struct Held {
 /// The shares that bytes count in.
 #[derive(Debug)]
 enum Counted {
-    Shared(Vec<Share>),
+    Shared(Arc<[Share]>),
     Floor([Share; 2]),
 }
 
@@ -70,7 +70,7 @@ impl Memory {
     ///
     /// # Errors
     /// If they have none.
-    pub fn ask(&self, path: Path, bytes: usize) -> Result<(), Full> {
+    pub fn ask(&self, path: &Path, bytes: usize) -> Result<(), Full> {
         self.lock().admit(path, bytes).map(drop)
     }
 
@@ -78,7 +78,7 @@ impl Memory {
     ///
     /// # Errors
     /// If there is no room; nothing is taken.
-    pub fn take(&self, path: Path, bytes: usize) -> Result<Piece, Full> {
+    pub fn take(&self, path: &Path, bytes: usize) -> Result<Piece, Full> {
         let mut held = self.lock();
         let counted = held.admit(path, bytes)?;
         held.add(&counted, bytes);
@@ -106,7 +106,7 @@ impl Piece {
     ///
     /// # Errors
     /// If there is no room for it as large as that; it stays as it is.
-    pub fn grow(&mut self, path: Path, bytes: usize) -> Result<(), Full> {
+    pub fn grow(&mut self, path: &Path, bytes: usize) -> Result<(), Full> {
         let mut held = self.memory.lock();
         held.remove(&self.counted, self.bytes);
         let grown = held.admit(path, self.bytes + bytes).map(|counted| {
@@ -130,9 +130,9 @@ impl Held {
     }
 
     /// The shares that so many bytes may be counted in.
-    fn admit(&self, path: Path, bytes: usize) -> Result<Counted, Full> {
+    fn admit(&self, path: &Path, bytes: usize) -> Result<Counted, Full> {
         let Err(Taken { depth, by_others }) = self.shared.admit(&path.shares, bytes) else {
-            return Ok(Counted::Shared(path.shares));
+            return Ok(Counted::Shared(path.shares.clone()));
         };
         let full = if depth == 0 && by_others { Full::Process } else { Full::Owner };
         let floor = path.floor().ok_or(full)?;

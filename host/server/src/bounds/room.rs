@@ -3,6 +3,8 @@
 //!
 //! A client that sends slowly holds what it has sent; without a bound many of them hold everything.
 
+use std::sync::Arc;
+
 use charter_tenancy::identity::Identity;
 
 use super::holder::Holder;
@@ -77,7 +79,7 @@ fn strangers(share: usize, group: &str, client: &str) -> Path {
     let of_group = Share { name: format!("{group}:"), max: share };
     let of_client = Share { name: format!("{group}:{client}"), max: 2 * own };
     let inner = Share { name: format!("{group}:{client}/"), max: own };
-    Path { shares: vec![of_group, of_client, inner], floor: Some(1) }
+    Path { shares: Arc::new([of_group, of_client, inner]), floor: Some(1) }
 }
 
 impl BodyHold {
@@ -90,9 +92,9 @@ impl BodyHold {
             return Ok(());
         }
         match &mut self.piece {
-            Some(piece) => piece.grow(self.path.clone(), bytes),
+            Some(piece) => piece.grow(&self.path, bytes),
             None => {
-                self.piece = Some(self.room.0.take(self.path.clone(), bytes)?);
+                self.piece = Some(self.room.0.take(&self.path, bytes)?);
                 Ok(())
             }
         }

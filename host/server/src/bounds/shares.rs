@@ -5,6 +5,7 @@
 //! room for the next. Pure; holds an entry only while a share has something.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 /// One share.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,11 +16,11 @@ pub struct Share {
     pub max: usize,
 }
 
-/// The shares that one holder counts in, the widest first.
+/// The shares that one holder counts in, the widest first. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub struct Path {
     /// The shares.
-    pub shares: Vec<Share>,
+    pub shares: Arc<[Share]>,
     /// The place among them of the one that has room for one of its own beside all others', if any.
     pub floor: Option<usize>,
 }

@@ -148,7 +148,7 @@ impl Drop for Place {
     fn drop(&mut self) {
         let mut open = lock_open(&self.open);
         open.places.remove(&self.path.shares, 1);
-        for share in &self.path.shares {
+        for share in self.path.shares.iter() {
             if open.places.of(&share.name) == 0 {
                 open.rooms.remove(&share.name);
             }

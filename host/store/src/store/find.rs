@@ -41,10 +41,7 @@ impl Conditions {
     /// Each test is a membership in the index, which starts with reach and space. PostgreSQL, which may
     /// take an organization that has just grown for one of a row, would compare each row with each: there
     /// an equality is looked up for each row, and a range in what the row itself says of its entries.
-    fn of(query: &Query, id: &str, dialect: Dialect) -> Result<Self, ReadError> {
-        if query.matching.len() > TESTS_MAX {
-            return Err(ReadError::Failed(None));
-        }
+    fn of(query: &Query, id: &str, dialect: Dialect) -> Self {
         let mut on = Self::new(query);
         for (field, test) in &query.matching {
             let field = on.bind(field);
@@ -73,7 +70,7 @@ impl Conditions {
             };
             on.text += &text;
         }
-        Ok(on)
+        on
     }
 
     /// The bounds of a range, as conditions on a value.
@@ -101,19 +98,15 @@ fn members(field: &str) -> String {
 impl Walk {
     /// One equality walks the index, in the order of ids, however many rows match; a `narrow` range is
     /// read whole. Documents are read of each row where they are `joined`.
-    fn of(
-        query: &Query,
-        dialect: Dialect,
-        (narrow, joined): (Option<usize>, bool),
-    ) -> Result<Self, ReadError> {
+    fn of(query: &Query, dialect: Dialect, (narrow, joined): (Option<usize>, bool)) -> Self {
         let is_equal = |(_, test): &(String, Test)| matches!(test, Test::Equal(_));
         let mut rest = query.clone();
         let walked = narrow.or_else(|| query.matching.iter().position(is_equal));
         let Some((field, test)) = walked.map(|at| rest.matching.remove(at)) else {
             let from = "documents d WHERE d.reach = $1 AND d.space = $2".to_owned();
-            return Ok(Self { on: Conditions::of(query, "d.id", dialect)?, from, id: "d.id" });
+            return Self { on: Conditions::of(query, "d.id", dialect), from, id: "d.id" };
         };
-        let mut on = Conditions::of(&rest, "i.id", dialect)?;
+        let mut on = Conditions::of(&rest, "i.id", dialect);
         let field = on.bind(&field);
         let from = match &test {
             Test::Equal(value) => {
@@ -135,20 +128,16 @@ impl Walk {
                 )
             }
         };
-        Ok(Self { on, from, id: "i.id" })
+        Self { on, from, id: "i.id" }
     }
 }
 
-fn select(
-    query: &Query,
-    dialect: Dialect,
-    narrow: Option<usize>,
-) -> Result<(String, Conditions), ReadError> {
+fn select(query: &Query, dialect: Dialect, narrow: Option<usize>) -> (String, Conditions) {
     let (compare, order) = match query.order {
         Order::Newest => ("<", "DESC"),
         Order::Oldest => (">", "ASC"),
     };
-    let Walk { mut on, from, id } = Walk::of(query, dialect, (narrow, true))?;
+    let Walk { mut on, from, id } = Walk::of(query, dialect, (narrow, true));
     let after = query
         .after
         .as_ref()
@@ -161,11 +150,17 @@ fn select(
         columns!(),
         query.offset
     );
-    Ok((text, on))
+    (text, on)
 }
 
 /// Whether anything that the query compares with can be in a database at all.
-fn findable(query: &Query) -> bool {
+///
+/// # Errors
+/// If there are more tests than a query may have.
+fn findable(query: &Query) -> Result<bool, ReadError> {
+    if query.matching.len() > TESTS_MAX {
+        return Err(ReadError::Failed(None));
+    }
     let holds_nul = |text: &String| text.contains('\0');
     let tests = query.matching.iter().all(|(field, test)| {
         !holds_nul(field)
@@ -174,7 +169,7 @@ fn findable(query: &Query) -> bool {
                 Test::Between(low, high) => !low.iter().chain(high).any(holds_nul),
             }
     });
-    tests && !query.after.as_ref().is_some_and(holds_nul)
+    Ok(tests && !query.after.as_ref().is_some_and(holds_nul))
 }
 
 impl Store {
@@ -190,11 +185,11 @@ impl Store {
 
     pub(crate) async fn find_at(&self, query: &Query) -> Result<(Page, u64), ReadError> {
         let revision = if query.relaxed { 0 } else { self.revision(query).await? };
-        if !findable(query) {
+        if !findable(query)? {
             return Ok((Page { items: Vec::new(), next: None }, revision));
         }
         let narrow = self.narrow_range(query).await?;
-        let (text, on) = select(query, self.inner.database.dialect, narrow)?;
+        let (text, on) = select(query, self.inner.database.dialect, narrow);
         // Limits and offsets stand in the text: such a statement is not worth keeping prepared.
         let sql = sql::query(self.inner.database.dialect.compose(&text)).fleeting();
         let page = reading(on.apply(sql).fetch_page(self.readers())).await?;
@@ -213,11 +208,11 @@ impl Store {
 
     pub(crate) async fn count_at(&self, query: &Query) -> Result<(u64, u64), ReadError> {
         let revision = if query.relaxed { 0 } else { self.revision(query).await? };
-        if !findable(query) {
+        if !findable(query)? {
             return Ok((0, revision));
         }
         let narrow = self.narrow_range(query).await?;
-        let Walk { on, from, .. } = Walk::of(query, self.inner.database.dialect, (narrow, false))?;
+        let Walk { on, from, .. } = Walk::of(query, self.inner.database.dialect, (narrow, false));
         let text = format!("SELECT count(*) FROM {from}{}", on.text);
         Ok((self.count_by(&text, on).await?, revision))
     }
