@@ -117,7 +117,6 @@ impl JobRecord {
             result_not_kept: false,
             error: None,
             acted: false,
-            renewed: 0,
             settled: 0,
             approval: None,
             request: None,
@@ -129,11 +128,6 @@ impl JobRecord {
     pub fn note_run(&mut self, attempt: u32) {
         self.acted |= attempt > self.settled.saturating_add(1);
         self.settled = self.settled.max(attempt);
-    }
-
-    /// The number, among its attempts, of the run of this number.
-    pub fn attempt(&self, run: u32) -> u32 {
-        run.saturating_sub(self.renewed)
     }
 
     /// The row's lease group while it waits or runs. All that others have sent to a name has one of its
@@ -254,7 +248,7 @@ pub struct JobRecord {
     /// host, and in rows of earlier builds: the profile's own authority.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub asked: Option<Principal>,
-    /// Whether a request of a pinned credential asked for it.
+    /// Whether a pinned credential had asked for it, or for the run that left it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub pinned: bool,
     /// The unique key within the primitive and reach, if any.
@@ -289,10 +283,6 @@ pub struct JobRecord {
     /// Whether a run of it has failed after an effect, or may have had one when its host was gone.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub acted: bool,
-    /// The runs before it was last asked for under its key: they count neither as attempts nor for the
-    /// wait after the next one.
-    #[serde(default, skip_serializing_if = "is_zero")]
-    pub renewed: u32,
     /// The last run that was heard of ([`JobRecord::note_run`]). 0 in rows of earlier builds.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub settled: u32,

@@ -66,6 +66,8 @@ pub(crate) struct Work {
     /// How many nested mutations were asked for so far.
     pub(crate) nested: u32,
     pub(crate) log_bytes_left: usize,
+    /// Whether it has left a job.
+    pub(crate) has_left: bool,
     /// Jobs and schedules that were asked for.
     pub(crate) asked: AttemptCount,
     /// When the call's wall time is over.

@@ -7,6 +7,7 @@
 //! the credential, which no way of naming a subject changes.
 
 use std::fmt;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
@@ -59,6 +60,47 @@ pub struct Principal {
     /// not asked for what this one did. Absent for keys, and in rows of earlier builds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub member_since: Option<Instant>,
+    /// The one who asked, where the host does it later: a run has the pins of its owner, whoever asked for it.
+    #[serde(default, skip_serializing_if = "Behind::is_organization")]
+    pub behind: Behind,
+}
+
+/// The one who stands behind what is asked for, as far as that bounds how much of it may wait.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Behind {
+    /// A credential that is not pinned, the host by itself, or a provider.
+    #[default]
+    Organization,
+    /// A credential that is pinned to a project.
+    Project,
+    /// A credential that is pinned to a tenant user.
+    User,
+    /// Anybody: a caller without a credential, of an inbound URL whose events nobody signs, or a sender
+    /// to a name.
+    Stranger,
+}
+
+/// The name by which a principal counts among those who share what an organization has at once. A
+/// person's sessions count beside the person's keys, so that what these do keeps nobody from deciding
+/// about them, and what an agent does counts as the agent's whoever does it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sharer {
+    /// Whether it shares what all pinned credentials have together.
+    pub pinned: bool,
+    /// Its name among the others.
+    pub name: Arc<str>,
+}
+
+impl Behind {
+    fn is_organization(&self) -> bool {
+        *self == Self::Organization
+    }
+
+    /// Whether it is a pinned credential.
+    pub fn is_pinned(self) -> bool {
+        matches!(self, Self::Project | Self::User)
+    }
 }
 
 impl Principal {
@@ -73,7 +115,38 @@ impl Principal {
             credential: None,
             by_session: false,
             member_since: None,
+            behind: Behind::Organization,
         }
+    }
+
+    /// The one who stands behind what it asks for.
+    pub fn behind(&self) -> Behind {
+        match self.actor.kind {
+            ActorKind::System => self.behind,
+            ActorKind::Anonymous => Behind::Stranger,
+            // Of an event that is signed it has no role.
+            ActorKind::Hook if self.role.is_some() => Behind::Stranger,
+            ActorKind::Hook => Behind::Organization,
+            _ if self.is_pinned_to_user() => Behind::User,
+            _ if self.is_pinned() => Behind::Project,
+            _ => Behind::Organization,
+        }
+    }
+
+    /// The name by which it counts among those who share what the organization has at once.
+    pub fn sharer(&self) -> Sharer {
+        let id = |kind: &str, id: Option<&str>| format!("{kind} {}", id.unwrap_or_default()).into();
+        let behind = self.behind();
+        let name = match (behind, self.actor.kind) {
+            (Behind::User, _) => id("user", self.user.as_ref().map(UserId::as_str)),
+            (Behind::Project, _) => id("project", self.project.as_ref().map(ProjectId::as_str)),
+            (Behind::Stranger, _) => "strangers".into(),
+            (Behind::Organization, ActorKind::Key) if self.root.is_none() => {
+                id("key", Some(&self.actor.id))
+            }
+            (Behind::Organization, kind) => id(kind.as_str(), self.root.as_deref()),
+        };
+        Sharer { pinned: behind != Behind::Organization, name }
     }
 
     /// The host, doing later what this principal asks for now: with no power that it lacks, and
@@ -91,6 +164,7 @@ impl Principal {
             role: role.map(|role| role.intersect(Role::Developer)),
             credential: self.credential.clone().or(is_credential.then(|| self.actor.clone())),
             by_session: self.by_session || self.actor.kind == ActorKind::Session,
+            behind: self.behind(),
             ..self.clone()
         }
     }
@@ -572,6 +646,9 @@ mod tests {
             assert_eq!((job.role, &job.user, &job.root), (later.role, &later.user, &later.root));
             assert_eq!(job.credential.as_ref(), Some(&key().actor));
             assert_eq!(job.hand_on(), job, "handed on again it is the same");
+            // Its run has its owner's pins, and stands for who had asked.
+            let of_owner = Principal { user: None, project: Some(project()), ..job.clone() };
+            assert_eq!((job.behind(), of_owner.hand_on().behind()), (Behind::User, Behind::User));
             assert_eq!(asked(role).hand_over().credential, None);
             let session = Principal { actor: Actor::new(ActorKind::Session, "s"), ..asked(role) };
             let later = [session.hand_on(), session.hand_over(), session.hand_on().hand_over()];
@@ -584,6 +661,59 @@ mod tests {
         }
         let hook = Principal::of(Actor::new(ActorKind::Hook, "h")).hand_on();
         assert_eq!(hook.credential, None);
+    }
+
+    #[test]
+    fn an_agents_requests_and_runs_share_one_part_and_a_persons_keys_and_sessions_have_two() {
+        let of =
+            |kind| Principal { root: Some("ada".into()), ..Principal::of(Actor::new(kind, "a")) };
+        let agent = Principal { user: Some(user()), ..of(ActorKind::Key) };
+        let named = |by: &Principal| {
+            let Sharer { pinned, name } = by.sharer();
+            (pinned, name.to_string())
+        };
+        for by in [&agent, &agent.hand_on(), &agent.hand_over()] {
+            assert_eq!(named(by), (true, format!("user {}", id(3))));
+        }
+        let of_project = Principal { project: Some(project()), ..of(ActorKind::Key) };
+        assert_eq!(named(&of_project.hand_on()), (true, format!("project {}", id(2))));
+        let run = Principal { user: Some(user()), ..of(ActorKind::Session).hand_on() };
+        for (by, name) in [
+            (of(ActorKind::Key), "key ada"),
+            (key(), "key k"),
+            (of(ActorKind::Session), "session ada"),
+            (run, "system ada"),
+            (Principal::of(Actor::new(ActorKind::Hook, "h")), "hook "),
+        ] {
+            assert_eq!(named(&by), (false, name.into()));
+        }
+        let anybody = Principal {
+            role: Some(Role::Viewer),
+            ..Principal::of(Actor::new(ActorKind::Hook, "h"))
+        };
+        assert_eq!(named(&anybody), (true, "strangers".into()));
+    }
+
+    #[test]
+    fn who_stands_behind_a_request_stands_behind_what_the_host_does_later() {
+        let of = |kind| Principal::of(Actor::new(kind, "a"));
+        for (by, behind) in [
+            (key(), Behind::Organization),
+            (Principal { project: Some(project()), ..key() }, Behind::Project),
+            (Principal { project: Some(project()), user: Some(user()), ..key() }, Behind::User),
+            (of(ActorKind::Session), Behind::Organization),
+            (of(ActorKind::Hook), Behind::Organization),
+            (Principal { role: Some(Role::Viewer), ..of(ActorKind::Hook) }, Behind::Stranger),
+            (Principal::of(Actor::anonymous()), Behind::Stranger),
+            (of(ActorKind::System), Behind::Organization),
+        ] {
+            let later = [by.hand_on(), by.hand_over(), by.hand_on().hand_over()];
+            assert!(later.iter().all(|later| later.behind() == behind), "{by:?}");
+            assert_eq!((by.behind(), behind.is_pinned()), (behind, by.is_pinned()), "{by:?}");
+            let kept = serde_json::to_string(&later[0]).unwrap();
+            assert_eq!(serde_json::from_str::<Principal>(&kept).unwrap(), later[0]);
+            assert_eq!(kept.contains("behind"), behind != Behind::Organization, "{kept}");
+        }
     }
 
     #[test]

@@ -41,6 +41,9 @@ const CURRENCY: &str = "usd";
 const AGAIN_SECONDS: u32 = 120;
 /// Runs of a job whose work must not be lost: with the waits between them more than a day.
 const ATTEMPTS: u32 = 100;
+/// Jobs that may wait to tell an issuer what one caller has changed of a card.
+const MIRRORS_MAX: i64 = 60;
+const MINUTE_MS: i64 = 60_000;
 /// The issuer keeps idempotency keys for a day: nothing is asked again after this.
 const ASKED_SECONDS: u32 = 20 * 3_600;
 /// Amounts owed to cards that are given to them in one commit.
@@ -349,14 +352,16 @@ pub(crate) fn is_concerned(before: &Card, after: &Card) -> bool {
     (before.status, Bounds::of(before)) != (after.status, Bounds::of(after))
 }
 
-/// Has the issuer told how a card stands from this request's commit on, by one job of each who changes
-/// it, however often: a run that it changes under does not count. Nobody's is another's, because what
-/// a caller asked for ends with its credential.
+/// Has the issuer told how a card stands from this request's commit on. One job tells it what one caller
+/// changes within a minute: a run that the card changes under does not count. Nobody's is another's,
+/// because what a caller asked for ends with its credential; and a job that has failed since earlier
+/// waits ever longer, which a new word need not.
 pub(crate) fn mirror_later(card: &Doc<Card>, by: &str) -> Result<()> {
     match &card.body.issued {
         Some(Issued { reference: Some(_), .. }) => {
+            let minute = now().as_ms() / MINUTE_MS % MIRRORS_MAX;
             Job::new(MIRROR, &Mirrored { card: card.id.clone() })?
-                .key(&format!("{MIRROR}-{}-{by}", card.id))
+                .key(&format!("{MIRROR}-{}-{by}-{minute}", card.id))
                 .attempts(ATTEMPTS)
                 .enqueue()
                 .map(drop)

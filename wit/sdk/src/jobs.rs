@@ -37,8 +37,7 @@ impl Job {
         self.0.run_at = Some(run_at.as_ms());
         self
     }
-    /// One live job a key: a second enqueue answers the first one's id, and has it tried again where it
-    /// has failed. It stays the first one's, with the payload and the power of who asked for that.
+    /// One live job a key: a second enqueue answers the first one's id.
     pub fn key(mut self, key: &str) -> Self {
         self.0.key = Some(key.into());
         self

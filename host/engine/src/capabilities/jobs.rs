@@ -6,17 +6,16 @@
 use charter_kernel::lease;
 use charter_kernel::limits::DEADLINE_MS_MAX;
 use charter_kernel::refusal::Failure as Refused;
-use charter_kernel::scope::{ActorKind, Principal};
+use charter_kernel::scope::{ActorKind, Behind};
 use charter_kernel::time::Instant;
-use charter_kernel::unit::{Claim, Draft, Key, Reach, Row};
+use charter_kernel::unit::{Claim, Draft, Key, Reach};
 
 use crate::backlog::{Kind, Verdict};
 use crate::bindings::charter::primitive::jobs::{Host, Job, Schedule};
 use crate::bindings::charter::primitive::types::Failure;
+use crate::call::Entry;
 use crate::failure::{failure, invalid, not_found, unread, write_failure};
-use crate::job::{
-    JobRecord, NAME, Owner, PARKED_GROUP, ScheduleRecord, UNIQUE_KEY, jobs, schedules,
-};
+use crate::job::{JobRecord, NAME, Owner, ScheduleRecord, UNIQUE_KEY, jobs, schedules};
 use crate::state::{State, Work};
 
 /// Runs of one job.
@@ -72,7 +71,7 @@ impl Work {
             name: job.name,
             payload: super::events::json("payload", &job.payload)?.into(),
             asked: Some(scope.principal().hand_on()),
-            pinned: is_of_pinned(scope.principal()),
+            pinned: scope.principal().behind().is_pinned(),
             key: job.key,
             attempts_max: job.attempts_max.clamp(1, ATTEMPTS_MAX),
             deadline_ms: job.deadline_ms.map(|ms| ms.min(DEADLINE_MS_MAX)),
@@ -129,23 +128,23 @@ impl Work {
     /// The part of the room for jobs that this one finds.
     ///
     /// All that somebody else sends to the organization finds a part of it taken, as does all that a
-    /// pinned credential asks for, a user's more than a project's; and all that is for later, because what is due makes room by itself.
-    /// Jobs that a job leaves take its place, and a provider's word has happened: neither may wait until
-    /// there is room, or there never is.
+    /// pinned credential has asked for, a user's more than a project's, in runs as well; and all that is
+    /// for later, because what is due makes room by itself. The first job that a run leaves takes the
+    /// run's place, and a provider's word has happened: neither may wait until there is room, or there
+    /// never is.
     fn part_for(&self, record: &JobRecord, all: u64) -> u64 {
         let by = self.call.scope.principal();
-        let is_word = by.actor.kind == ActorKind::Hook;
-        if record.signal == NAME || (is_word && by.role.is_some()) {
+        if record.signal == NAME {
             return all / OTHERS_PART;
         }
-        if is_word || by.actor.kind == ActorKind::System {
-            return with_beyond(all);
-        }
-        match (record.pinned, by.is_pinned_to_user(), record.run_at > self.now) {
-            (true, true, _) => all / OTHERS_PART,
-            (true, false, _) => all - all / PROJECTS_PART,
-            (false, _, true) => all - all / DUE_PART,
-            (false, _, false) => all,
+        let is_run = matches!(self.call.entry, Entry::React(_));
+        match (by.actor.kind, by.behind()) {
+            (ActorKind::Hook, Behind::Organization) => with_beyond(all),
+            (ActorKind::System, _) if is_run && !self.has_left => with_beyond(all),
+            (_, Behind::User | Behind::Stranger) => all / OTHERS_PART,
+            (_, Behind::Project) => all - all / PROJECTS_PART,
+            (_, Behind::Organization) if record.run_at > self.now => all - all / DUE_PART,
+            (_, Behind::Organization) => all,
         }
     }
 
@@ -153,6 +152,7 @@ impl Work {
     pub(super) async fn put_job(&mut self, record: JobRecord) -> Result<String, Failure> {
         let part = self.part_for(&record, self.shared.config.jobs_waiting_max);
         self.admit_to_backlog(Kind::Job, &record.owner.organization, part).await?;
+        self.has_left = true;
         let id = self.fresh_id()?;
         let reach = match (
             &record.owner.user,
@@ -186,42 +186,14 @@ impl Work {
         Ok(self.txn.lookup(&claim).await.map_err(|error| unread(&error))?)
     }
 
-    /// Has a job that waits to be tried again run at this moment, if that is earlier, with all its
-    /// attempts. One that runs is left alone: its end is written under what it has read of the row.
-    async fn renew(&mut self, live: &Key, run_at: Instant) -> Result<(), Failure> {
-        let Some((row, mut record)) = self.read_job(live).await? else { return Ok(()) };
-        let Some(lease) = row.lease.filter(|lease| lease.count > 0) else { return Ok(()) };
-        let runs = lease.token.is_some() && lease.due_at > self.now;
-        // One of which people decide an action runs by that.
-        if runs || record.state != "queued" || lease.group == PARKED_GROUP {
-            return Ok(());
-        }
-        record.renewed = lease.count;
-        let draft = Draft {
-            unique: row.unique,
-            index: record.index(),
-            lease: Some((lease.group, lease.due_at.min(run_at.max(self.now)))),
-            body: body(&record)?,
-            ..Draft::default()
-        };
-        let replaced = self.txn.replace(live.clone(), draft, None).await;
-        replaced.map_err(|error| write_failure(&error))?;
-        Ok(())
-    }
-
-    async fn read_job(&mut self, key: &Key) -> Result<Option<(Row, JobRecord)>, Failure> {
-        let Some(row) = self.txn.get(key).await.map_err(|error| unread(&error))? else {
-            return Ok(None);
-        };
-        let record = serde_json::from_str(&row.body)
-            .map_err(|_| failure("internal_error", "the job cannot be read"))?;
-        Ok(Some((row, record)))
-    }
-
     /// A job of this primitive, by its id.
     async fn job(&mut self, id: &str) -> Result<Option<(Key, JobRecord)>, Failure> {
         let key = Key::new(&self.call.scope.narrowest(), &jobs(), id);
-        let Some((_, record)) = self.read_job(&key).await? else { return Ok(None) };
+        let Some(row) = self.txn.get(&key).await.map_err(|error| unread(&error))? else {
+            return Ok(None);
+        };
+        let record: JobRecord = serde_json::from_str(&row.body)
+            .map_err(|_| failure("internal_error", "the job cannot be read"))?;
         Ok((record.primitive == self.component.manifest.name).then_some((key, record)))
     }
 }
@@ -229,11 +201,6 @@ impl Work {
 /// The room for jobs, with what is beyond it for those that jobs and providers leave.
 fn with_beyond(all: u64) -> u64 {
     all + all / DUE_PART
-}
-
-/// Whether a request is a pinned credential's: what runs later has a profile's pin, whoever asked.
-fn is_of_pinned(by: &Principal) -> bool {
-    by.is_pinned() && !matches!(by.actor.kind, ActorKind::System | ActorKind::Hook)
 }
 
 fn body<T: serde::Serialize>(record: &T) -> Result<String, Failure> {
@@ -256,8 +223,6 @@ impl Host for State {
         if let Some(key) = &job.key
             && let Some(live) = work.find_live(key).await?
         {
-            let run_at = Instant(job.run_at.unwrap_or(work.now.0));
-            work.renew(&live, run_at).await?;
             return Ok(live.id);
         }
         let record = work.record(job)?;

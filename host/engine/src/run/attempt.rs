@@ -218,6 +218,7 @@ fn arm(setting: &Setting, txn: Txn, story: &Story) -> Store<State> {
         takes: 0,
         rates: 0,
         permits: 0,
+        has_left: false,
         nested: 0,
         log_bytes_left: shared.config.log_bytes_max,
         asked: shared.backlog.attempt(),

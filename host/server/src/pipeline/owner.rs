@@ -13,7 +13,7 @@ use charter_governance::lifecycle::{Change, is_told};
 use charter_kernel::id::{ProjectId, UserId};
 use charter_kernel::refusal::{Code, Refusal};
 use charter_kernel::role::Role;
-use charter_kernel::scope::{Actor, ActorKind, Principal, Scope};
+use charter_kernel::scope::{Actor, ActorKind, Behind, Principal, Scope};
 use charter_kernel::unit::Guard;
 use charter_registry::served::Served;
 use charter_tenancy::directory::{ProjectRecord, UserRecord, profile_revoked};
@@ -60,7 +60,9 @@ impl<'a> Work<'a> {
                 let [hook, provider] = self.payload.members(["hook_id", "provider"]);
                 inbound(hook.as_str().unwrap_or_default(), provider.is_string())
             }
-            (None, NAME) => Principal { role: Some(Role::Viewer), ..system() },
+            (None, NAME) => {
+                Principal { role: Some(Role::Viewer), behind: Behind::Stranger, ..system() }
+            }
             (None, _) => system(),
         };
         let own = of_owner(by, self.owner);

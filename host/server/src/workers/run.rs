@@ -158,7 +158,7 @@ async fn react(
             name: &record.name,
             payload: &record.payload,
             attempt: settling.attempt(),
-            attempts_max: record.attempts_max.saturating_add(record.renewed),
+            attempts_max: record.attempts_max,
         }
         .text(),
         _ => record.payload.text().to_owned(),

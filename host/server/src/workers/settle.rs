@@ -193,8 +193,7 @@ impl Settling {
             return self.settle_over(txn, ended, record.acted, over).await;
         }
         let now = self.store.now();
-        let attempt = record.attempt(self.attempt);
-        let again = !matches!(ended, Ended::Answered(_)) && attempt < record.attempts_max;
+        let again = !matches!(ended, Ended::Answered(_)) && self.attempt < record.attempts_max;
         record.note_run(self.attempt);
         // The end of an approved run is told, whatever follows.
         let acted = record.acted && (!again || matches!(self.by, By::Approval(_)));
@@ -203,7 +202,7 @@ impl Settling {
             Ended::Never(error) => Err(error),
             Ended::Failed(ending) => Err(failure(ending.result, acted)),
         };
-        let due_at = if again { now.plus_ms(self.backoff(attempt)) } else { NEVER };
+        let due_at = if again { now.plus_ms(self.backoff()) } else { NEVER };
         match &self.by {
             By::Lease(token) => txn.release(&self.key, token, due_at),
             By::Approval(run) => {
@@ -289,8 +288,8 @@ impl Settling {
         Ok(Some((row, record)))
     }
 
-    fn backoff(&self, attempt: u32) -> i64 {
-        let doubled = BACKOFF_MS.saturating_mul(1 << attempt.saturating_sub(1).min(30));
+    fn backoff(&self) -> i64 {
+        let doubled = BACKOFF_MS.saturating_mul(1 << self.attempt.saturating_sub(1).min(30));
         let jitter = u64::from(uuid::Uuid::now_v7().as_bytes()[15]) * doubled / 1_024;
         i64::try_from((doubled + jitter).min(self.backoff_ms_max)).unwrap_or(i64::MAX)
     }

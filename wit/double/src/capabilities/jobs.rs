@@ -33,8 +33,6 @@ pub(crate) struct JobRecord {
     pub(crate) attempts_max: u32,
     /// Runs so far.
     pub(crate) attempt: u32,
-    /// Those before it was last asked for under its key.
-    pub(crate) renewed: u32,
     pub(crate) user: Option<String>,
 }
 
@@ -57,9 +55,8 @@ impl JobRecord {
 
     /// When it is tried again after a failure; `None` once it has been tried often enough.
     pub(crate) fn again(&self, now: Instant) -> Option<Instant> {
-        let attempt = self.attempt.saturating_sub(self.renewed);
-        let wait = BACKOFF_MS.saturating_mul(1 << attempt.saturating_sub(1).min(20));
-        (attempt < self.attempts_max).then(|| now.plus_ms(wait))
+        let wait = BACKOFF_MS.saturating_mul(1 << self.attempt.saturating_sub(1).min(20));
+        (self.attempt < self.attempts_max).then(|| now.plus_ms(wait))
     }
 }
 
@@ -81,24 +78,8 @@ impl Work {
             key: job.key.clone(),
             attempts_max: job.attempts_max.clamp(1, ATTEMPTS_MAX),
             attempt: 0,
-            renewed: 0,
             user: self.call.scope.user().map(|id| id.as_str().to_owned()),
         })
-    }
-
-    /// Has a job that waits to be tried again run at this moment, if that is earlier, with all its
-    /// attempts.
-    fn renew(&mut self, world: &World, live: &Key, run_at: Instant) -> Result<(), Failure> {
-        let Some(row) = self.txn.get(&world.rows, live) else { return Ok(()) };
-        let Ok(mut record) = serde_json::from_str::<JobRecord>(&row.body) else { return Ok(()) };
-        let due_at = row.lease.map_or(run_at, |lease| lease.due_at.min(run_at));
-        if record.attempt > 0 {
-            record.renewed = record.attempt;
-            let draft = record.draft(world.name(), due_at);
-            let replaced = self.txn.replace(&world.rows, live.clone(), draft, None);
-            replaced.map_err(|refused| rule(&refused))?;
-        }
-        Ok(())
     }
 
     /// The live job under a key.
@@ -112,12 +93,11 @@ impl Work {
 impl Jobs for Double {
     fn enqueue(&self, job: &Job) -> Answer<String> {
         self.changing("jobs", |world, work| {
-            let due_at = job.run_at.map_or(world.now, Instant::nearest);
             if let Some(live) = job.key.as_deref().and_then(|key| work.find_live(world, key)) {
-                work.renew(world, &live, due_at)?;
                 return Ok(live.id);
             }
             let record = work.record(job)?;
+            let due_at = job.run_at.map_or(world.now, Instant::nearest);
             let draft = record.draft(world.name(), due_at);
             let id = world.fresh_id();
             let key = Key::new(&work.call.scope.narrowest(), &jobs(), id.clone());

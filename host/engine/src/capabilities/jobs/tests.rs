@@ -3,11 +3,11 @@
 use charter_kernel::id::{ProjectId, UserId};
 use charter_kernel::role::Role;
 use charter_kernel::scope::{Actor, ActorKind, Principal, Scope};
-use charter_kernel::unit::{Space, Take, Unit, Write};
+use charter_kernel::unit::Space;
 use serde_json::json;
 
 use super::*;
-use crate::call::Call;
+use crate::call::{Call, Signal};
 use crate::config::EngineConfig;
 use crate::job::primitive_of;
 use crate::run::bed::{Bed, handle, id, key, long, scope, shop, user};
@@ -254,63 +254,27 @@ async fn jobs_of_agents_and_jobs_for_later_leave_room_for_others() {
         assert!(enqueue(&bed, &user(3), job("due")).await.is_ok());
     }
     assert_eq!(enqueue(&bed, &user(3), job("due")).await, full);
-    // The profile's own work, whoever had asked for that, and a provider's word.
+    // A run leaves one in its own place, and what else it leaves is whose it was; a provider's word is told.
     let of_owner = |by: Principal| Principal { user: UserId::parse(&id(3)), ..by };
-    let run = scope(of_owner(key(Role::Developer).hand_on()), 1, Some(2), Some(3));
+    let of = |by: Principal| scope(of_owner(by), 1, Some(2), Some(3));
     let hook = |role| Principal { role, ..Principal::of(Actor::new(ActorKind::Hook, "h")) };
-    let word = scope(of_owner(hook(None)), 1, Some(2), Some(3));
-    let anybodys = scope(of_owner(hook(Some(Role::Developer))), 1, Some(2), Some(3));
+    let (word, anybodys) = (of(hook(None)), of(hook(Some(Role::Developer))));
     assert_eq!(enqueue(&bed, &anybodys, job("due")).await, full);
-    for by in [&run, &word] {
-        assert!(enqueue(&bed, by, later()).await.is_ok());
-    }
-    assert_eq!(enqueue(&bed, &run, job("due")).await, full);
-}
-
-/// Has the one job that is due taken up, and given back as after a failure.
-async fn fail(bed: &Bed, by: &Scope, id: &str, due_at: Instant) {
-    let take = Take {
-        reach: None,
-        space: jobs(),
-        group: record(bed, by, id).await.unwrap().group(),
-        until: bed.store().now().plus_ms(60_000),
-        tokens: vec!["t".into()],
+    assert!(enqueue(&bed, &word, later()).await.is_ok());
+    let run = of(agent.principal().hand_on());
+    assert_eq!(enqueue(&bed, &run, job("due")).await, full, "a call that it has others do");
+    let signal = Signal { kind: "job".into(), payload: "{}".into(), blob: None };
+    let call = || Call { entry: Entry::React(signal.clone()), ..bed.call(run.clone()) };
+    let both = async |guest: &mut State| {
+        guest.enqueue(job("next")).await?;
+        guest.enqueue(job("beside")).await
     };
-    let taken = bed.store().commit(Unit { takes: vec![take], ..Unit::default() }).await.unwrap();
-    let [taken] = &taken.taken[0][..] else { panic!("one is due") };
-    let (key, token) = (taken.key.clone(), taken.token.clone());
-    let given_back = Write::Release { key, token, due_at, undo: false };
-    let unit = Unit { writes: vec![given_back], ..Unit::default() };
-    bed.store().commit(unit).await.unwrap();
-}
-
-#[tokio::test]
-async fn who_asks_again_for_a_job_that_failed_has_it_run_at_once_with_all_its_attempts() {
-    let bed = Bed::new().await;
-    let of = async |id: &str| {
-        let row = bed.row(&Key::new(&user(3).narrowest(), &jobs(), id)).await.unwrap();
-        let record: JobRecord = serde_json::from_str(&row.body).unwrap();
-        (row.lease.unwrap(), record)
-    };
-    let id = enqueue(&bed, &user(3), job_of_key("k")).await.unwrap();
-    let first = of(&id).await;
-    assert_eq!(enqueue(&bed, &user(3), job_of_key("k")).await.as_ref(), Ok(&id));
-    assert_eq!(of(&id).await, first, "one that has not run yet stays as it is");
-    let (now, in_an_hour) = (bed.store().now(), bed.store().now().plus_ms(3_600_000));
-    fail(&bed, &user(3), &id, in_an_hour).await;
-    let later = Job { run_at: Some(now.plus_ms(7_200_000).0), ..job_of_key("k") };
-    assert_eq!(enqueue(&bed, &user(3), later).await.as_ref(), Ok(&id));
-    assert_eq!(of(&id).await.0.due_at, in_an_hour, "nothing is put off");
-    let asked = Job { payload: "1".into(), ..job_of_key("k") };
-    assert_eq!(enqueue(&bed, &user(3), asked).await.as_ref(), Ok(&id));
-    let (lease, record) = of(&id).await;
-    assert!(lease.due_at < in_an_hour, "{lease:?}");
-    assert_eq!((record.attempt(2), record.payload.text()), (1, "{}"));
-    assert_eq!(
-        enqueue(&bed, &user(3), job_of_key("k")).await,
-        Ok(id),
-        "the key is the job's still"
-    );
+    assert_eq!(bed.play(call(), both).await, full);
+    let next = async |guest: &mut State| guest.enqueue(job("next")).await;
+    let next = bed.play(call(), next).await.unwrap();
+    assert!(record(&bed, &run, &next).await.unwrap().pinned, "as what had been asked for");
+    let next = async |guest: &mut State| guest.enqueue(job("next")).await;
+    assert_eq!(bed.play(call(), next).await, full);
 }
 
 /// The jobs and the schedules of the organization of [`user`].
