@@ -69,7 +69,7 @@ impl Answers {
     /// # Errors
     /// If there is no room; nothing is taken.
     fn take(&self, organization: &str, holder: &Holder, bytes: usize) -> Result<AnswerHold, Full> {
-        self.0.take(&self.path(organization, holder), bytes)
+        Ok(self.0.take(&self.path(organization, holder), bytes)?)
     }
 
     /// The bytes held.

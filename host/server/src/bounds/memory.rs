@@ -48,6 +48,12 @@ pub enum Full {
     Owner,
 }
 
+impl From<Taken> for Full {
+    fn from(Taken { depth, by_others }: Taken) -> Self {
+        if depth == 0 && by_others { Self::Process } else { Self::Owner }
+    }
+}
+
 impl Memory {
     /// So many bytes, and a quarter beside them.
     pub fn new(bytes_max: usize) -> Self {
@@ -70,7 +76,7 @@ impl Memory {
     ///
     /// # Errors
     /// If they have none.
-    pub fn ask(&self, path: &Path, bytes: usize) -> Result<(), Full> {
+    pub fn ask(&self, path: &Path, bytes: usize) -> Result<(), Taken> {
         self.lock().admit(path, bytes).map(drop)
     }
 
@@ -78,11 +84,17 @@ impl Memory {
     ///
     /// # Errors
     /// If there is no room; nothing is taken.
-    pub fn take(&self, path: &Path, bytes: usize) -> Result<Piece, Full> {
+    pub fn take(&self, path: &Path, bytes: usize) -> Result<Piece, Taken> {
         let mut held = self.lock();
         let counted = held.admit(path, bytes)?;
         held.add(&counted, bytes);
         Ok(Piece { memory: self.clone(), counted, bytes })
+    }
+
+    /// The bytes that a share has.
+    pub fn of(&self, name: &str) -> usize {
+        let held = self.lock();
+        held.shared.of(name) + held.floors.of(name)
     }
 
     fn lock(&self) -> MutexGuard<'_, Held> {
@@ -102,11 +114,16 @@ impl Piece {
         self.bytes
     }
 
+    /// Whether it lies in what everybody shares.
+    pub fn is_shared(&self) -> bool {
+        matches!(self.counted, Counted::Shared(_))
+    }
+
     /// Makes it larger, of the same owner.
     ///
     /// # Errors
     /// If there is no room for it as large as that; it stays as it is.
-    pub fn grow(&mut self, path: &Path, bytes: usize) -> Result<(), Full> {
+    pub fn grow(&mut self, path: &Path, bytes: usize) -> Result<(), Taken> {
         let mut held = self.memory.lock();
         held.remove(&self.counted, self.bytes);
         let grown = held.admit(path, self.bytes + bytes).map(|counted| {
@@ -129,20 +146,22 @@ impl Held {
         self.shared.total() + self.floors.total()
     }
 
-    /// The shares that so many bytes may be counted in.
-    fn admit(&self, path: &Path, bytes: usize) -> Result<Counted, Full> {
-        let Err(Taken { depth, by_others }) = self.shared.admit(&path.shares, bytes) else {
+    /// The shares that so many bytes may be counted in. As many stay free of the whole, so that a piece
+    /// as large as what is left does not take the last of it.
+    fn admit(&self, path: &Path, bytes: usize) -> Result<Counted, Taken> {
+        let widest = &path.shares[..path.shares.len().min(1)];
+        let leaves = self.shared.admit(widest, 2 * bytes);
+        let Err(taken) = leaves.and_then(|()| self.shared.admit(&path.shares, bytes)) else {
             return Ok(Counted::Shared(path.shares.clone()));
         };
-        let full = if depth == 0 && by_others { Full::Process } else { Full::Owner };
-        let floor = path.floor().ok_or(full)?;
+        let floor = path.floor().ok_or(taken)?;
         if self.shared.of(&floor.name) + self.floors.of(&floor.name) > 0 {
-            return Err(full);
+            return Err(Taken { by_others: false, ..taken });
         }
         let counted = [path.shares[0].clone(), floor.clone()];
         // Nothing is too large where nobody has any.
-        let fits = self.floors.total() == 0 || self.floors.admit(&counted[..1], bytes).is_ok();
-        fits.then_some(Counted::Floor(counted)).ok_or(full)
+        let fits = self.floors.total() == 0 || self.floors.admit(&counted[..1], 2 * bytes).is_ok();
+        fits.then_some(Counted::Floor(counted)).ok_or(taken)
     }
 
     fn add(&mut self, counted: &Counted, bytes: usize) {

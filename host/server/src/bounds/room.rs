@@ -1,15 +1,22 @@
 //! Memory for the bodies of requests that are under way, as [`Memory`] shares it: by organization
 //! and credential, or by client address where none was shown.
 //!
-//! A client that sends slowly holds what it has sent; without a bound many of them hold everything.
+//! A client that sends slowly holds what it has sent; without a bound many of them hold everything. So
+//! where somebody finds no room, a body that has been under way for long gives way: the oldest of
+//! whoever has most beside that.
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use charter_tenancy::identity::Identity;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 use super::holder::Holder;
 use super::memory::{Full, Memory, Piece};
-use super::shares::{Path, Share};
+use super::shares::{Path, Share, Taken};
 use crate::config::BODIES_SHARE;
 
 /// The part of its group's share that one stranger may fill: one of so many.
@@ -17,9 +24,20 @@ const CLIENT_SHARE: usize = 16;
 /// Bytes that one stranger may hold however small the room is: one call of an inbound URL.
 const CLIENT_BYTES_MIN: usize = 256 << 10;
 
+/// How long a body is under way before it gives way to others.
+const GRACE: Duration = Duration::from_secs(1);
+
 /// The room. Cheap to clone.
 #[derive(Clone, Debug)]
-pub struct BodyRoom(Memory);
+pub struct BodyRoom(Arc<Room>);
+
+#[derive(Debug)]
+struct Room {
+    memory: Memory,
+    /// Bodies that may give way, by the order in which they began.
+    giving: Mutex<BTreeMap<u64, Arc<Sent>>>,
+    begun: AtomicU64,
+}
 
 /// The sender of a body.
 #[derive(Clone, Copy, Debug)]
@@ -44,31 +62,48 @@ pub enum Sender<'a> {
 #[derive(Debug)]
 pub struct BodyHold {
     room: BodyRoom,
+    sent: Arc<Sent>,
+}
+
+/// A body, or as much of it as has come.
+#[derive(Debug)]
+struct Sent {
+    number: u64,
+    began: Instant,
     path: Path,
-    piece: Option<Piece>,
+    piece: Mutex<Option<Piece>>,
+    /// Once it has given way.
+    gone: CancellationToken,
 }
 
 impl BodyRoom {
     /// A room of so many bytes.
     pub fn new(bytes_max: usize) -> Self {
-        Self(Memory::new(bytes_max))
+        let memory = Memory::new(bytes_max);
+        Self(Arc::new(Room { memory, giving: Mutex::default(), begun: AtomicU64::new(0) }))
     }
 
     /// Holds nothing yet.
     pub fn hold(&self, sender: Sender<'_>) -> BodyHold {
-        let share = self.0.bytes_max() / BODIES_SHARE;
-        let path = match sender {
+        let share = self.0.memory.bytes_max() / BODIES_SHARE;
+        self.hold_by(match sender {
             Sender::Credential { organization, identity } => {
                 Holder::of(identity).path(organization, share)
             }
             Sender::Client { group, client } => strangers(share, group, client),
-        };
-        BodyHold { room: self.clone(), path, piece: None }
+        })
+    }
+
+    fn hold_by(&self, path: Path) -> BodyHold {
+        let number = self.0.begun.fetch_add(1, Ordering::Relaxed);
+        let (began, piece) = (Instant::now(), Mutex::default());
+        let sent = Sent { number, began, path, piece, gone: CancellationToken::new() };
+        BodyHold { room: self.clone(), sent: Arc::new(sent) }
     }
 
     /// The bytes held of the room.
     pub fn bytes(&self) -> usize {
-        self.0.bytes()
+        self.0.memory.bytes()
     }
 }
 
@@ -83,33 +118,119 @@ fn strangers(share: usize, group: &str, client: &str) -> Path {
 }
 
 impl BodyHold {
-    /// Takes so many bytes more.
+    /// Takes so many bytes more, in the place of others where there is no room.
     ///
     /// # Errors
     /// If there is no room; the bytes held stay.
-    pub fn grow(&mut self, bytes: usize) -> Result<(), Full> {
+    pub fn grow(&self, bytes: usize) -> Result<(), Full> {
+        while let Err(taken) = self.sent.grow(&self.room.0.memory, bytes) {
+            if !self.room.0.make_way(&self.sent, bytes, taken) {
+                return Err(taken.into());
+            }
+        }
+        Ok(())
+    }
+
+    /// Does what the body may give way in; nothing where it has.
+    pub async fn giving_way<T>(&self, work: impl Future<Output = T>) -> Option<T> {
+        let given = Given::of(&self.room.0, &self.sent);
+        let done = self.sent.gone.run_until_cancelled(work).await;
+        drop(given);
+        // From here on it gives way no more.
+        done.filter(|_| !self.sent.gone.is_cancelled())
+    }
+}
+
+impl Sent {
+    fn grow(&self, memory: &Memory, bytes: usize) -> Result<(), Taken> {
         if bytes == 0 {
             return Ok(());
         }
-        match &mut self.piece {
-            Some(piece) => piece.grow(&self.path, bytes),
-            None => {
-                self.piece = Some(self.room.0.take(&self.path, bytes)?);
-                Ok(())
-            }
+        let mut piece = lock(&self.piece);
+        match &mut *piece {
+            Some(piece) => piece.grow(&self.path, bytes)?,
+            None => *piece = Some(memory.take(&self.path, bytes)?),
         }
+        Ok(())
     }
+
+    /// Whether it has something of what everybody shares, and has had it for long.
+    fn is_slow(&self) -> bool {
+        let is_shared = || lock(&self.piece).as_ref().is_some_and(Piece::is_shared);
+        self.began.elapsed() >= GRACE && is_shared()
+    }
+}
+
+impl Room {
+    /// Has one body give way to another, which wants so many bytes more and finds a share taken: by those
+    /// beside it, or by those within. Answers whether one did: nobody gives way to who has more.
+    fn make_way(&self, to: &Sent, bytes: usize, Taken { depth, .. }: Taken) -> bool {
+        let giving = lock(&self.giving);
+        let slow: Vec<_> = giving.values().filter(|sent| sent.is_slow()).collect();
+        let most =
+            (depth..to.path.shares.len()).find_map(|at| self.most_beside(to, bytes, at, &slow));
+        let Some(sent) = most else { return false };
+        sent.gone.cancel();
+        *lock(&sent.piece) = None;
+        true
+    }
+
+    /// Of these bodies the oldest of whoever has most, among those that share what lies around a share.
+    fn most_beside<'a>(
+        &self,
+        to: &Sent,
+        bytes: usize,
+        depth: usize,
+        slow: &[&'a Arc<Sent>],
+    ) -> Option<&'a Arc<Sent>> {
+        let own = &to.path.shares;
+        let wanted = self.memory.of(&own[depth].name) + bytes;
+        // All that its shares have, from the one on that stands beside the one that wants more.
+        let has = |sent: &Sent| -> Option<Vec<usize>> {
+            let (around, rest) = sent.path.shares.split_at_checked(depth)?;
+            let is_beside = around == &own[..depth] && rest.first()?.name != own[depth].name;
+            let has: Vec<_> = rest.iter().map(|share| self.memory.of(&share.name)).collect();
+            (is_beside && has[0] >= wanted).then_some(has)
+        };
+        let most = slow.iter().filter_map(|sent| has(sent).map(|has| (has, *sent)));
+        let most = most.reduce(|one, next| if next.0 > one.0 { next } else { one });
+        most.map(|(_, sent)| sent)
+    }
+}
+
+/// The time in which a body may give way.
+struct Given<'a>(&'a Room, u64);
+
+impl<'a> Given<'a> {
+    fn of(room: &'a Room, sent: &Arc<Sent>) -> Self {
+        lock(&room.giving).insert(sent.number, sent.clone());
+        Self(room, sent.number)
+    }
+}
+
+impl Drop for Given<'_> {
+    fn drop(&mut self) {
+        lock(&self.0.giving).remove(&self.1);
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::future::pending;
+
+    use futures::FutureExt as _;
+    use futures::future::BoxFuture;
+
     use super::*;
 
     const MIB: usize = 1 << 20;
 
     fn hold(room: &BodyRoom, organization: &str, holder: &Holder) -> BodyHold {
-        let path = holder.path(organization, room.0.bytes_max() / BODIES_SHARE);
-        BodyHold { room: room.clone(), path, piece: None }
+        room.hold_by(holder.path(organization, room.0.memory.bytes_max() / BODIES_SHARE))
     }
 
     fn stranger(room: &BodyRoom, group: &'static str, client: &str) -> BodyHold {
@@ -119,7 +240,7 @@ mod tests {
     /// Bodies of so many bytes, each sent in pieces, until one finds no room.
     fn flood(bytes: usize, begin: impl Fn() -> BodyHold) -> Vec<BodyHold> {
         let next = || {
-            let mut hold = begin();
+            let hold = begin();
             (0..4).all(|_| hold.grow(bytes / 4).is_ok()).then_some(hold)
         };
         std::iter::from_fn(next).collect()
@@ -138,7 +259,7 @@ mod tests {
         held.extend(flood(MIB, || hold(&room, "o", &person)));
         for holder in [agent("user two"), Holder::signed_in("person p"), Holder::from(["person q"])]
         {
-            let mut own = hold(&room, "o", &holder);
+            let own = hold(&room, "o", &holder);
             assert_eq!(own.grow(4 * MIB), Ok(()), "{holder:?}");
             held.push(own);
         }
@@ -147,7 +268,7 @@ mod tests {
             assert_eq!(stranger(&room, group, "192.0.2.1").grow(256 << 10), Ok(()), "{group}");
         }
         drop((held, of_agent));
-        assert!(room.0.is_empty());
+        assert!(room.0.memory.is_empty());
     }
 
     #[test]
@@ -165,13 +286,90 @@ mod tests {
     #[test]
     fn a_body_that_finds_no_room_keeps_what_it_has() {
         let room = BodyRoom::new(MIB);
-        let [mut one, mut other] = [(); 2].map(|()| hold(&room, "o", &Holder::from(["person p"])));
+        let [one, other] = [(); 2].map(|()| hold(&room, "o", &Holder::from(["person p"])));
         assert_eq!((one.grow(64 << 10), other.grow(32 << 10)), (Ok(()), Ok(())));
         assert_eq!(other.grow(MIB), Err(Full::Owner));
         assert_eq!((room.bytes(), other.grow(0)), (96 << 10, Ok(())));
         drop(one);
         assert_eq!(other.grow(MIB), Ok(()), "nothing is too large where nobody has any");
         drop(other);
-        assert!(room.0.is_empty());
+        assert!(room.0.memory.is_empty());
+    }
+
+    /// The bodies that were begun, in the time in which they may give way.
+    fn underway(held: &[BodyHold]) -> Vec<BoxFuture<'_, Option<()>>> {
+        let begin = held.iter().map(|hold| hold.giving_way(pending::<()>()).boxed());
+        let mut begun: Vec<_> = begin.collect();
+        assert!(begun.iter_mut().all(|body| body.now_or_never().is_none()));
+        begun
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_finds_no_room_has_slow_bodies_of_those_who_have_most_give_way() {
+        let room = BodyRoom::new(64 * MIB);
+        let (person, session) =
+            (Holder::from(["person p", "key one"]), Holder::signed_in("person p"));
+        let names: Vec<_> = (0..40).map(|n| format!("o{n}")).collect();
+        let mut held = Vec::new();
+        for piece in [4 * MIB, 64 << 10, 1 << 10, 4] {
+            for (name, who) in names.iter().flat_map(|name| [(name, &person), (name, &session)]) {
+                held.extend(flood(piece, || hold(&room, name, who)));
+            }
+        }
+        let mut begun = underway(&held);
+        let late = hold(&room, "neighbour", &person);
+        assert_eq!(late.grow(MIB), Err(Full::Process), "nobody is slow yet");
+        tokio::time::advance(GRACE).await;
+        assert_eq!(late.grow(MIB), Ok(()));
+        let gone: Vec<_> = begun.iter_mut().map(|body| body.now_or_never().is_some()).collect();
+        let count = gone.iter().filter(|gone| **gone).count();
+        assert!(
+            (1..=2).contains(&count) && gone[0],
+            "the oldest of the one that has most: {gone:?}"
+        );
+        // Nobody gives way to who has more.
+        let most = flood(MIB, || hold(&room, "neighbour", &person));
+        let of = |name: &str| room.0.memory.of(name);
+        assert!(of("neighbour") <= names.iter().map(|name| of(name)).max().unwrap() + MIB);
+        // A body that is read, and at work, gives way no more.
+        drop((begun, most));
+        assert_eq!(hold(&room, "another", &person).grow(8 * MIB), Err(Full::Process));
+        drop((held, late));
+        assert!(room.0.memory.is_empty() && lock(&room.0.giving).is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_provider_finds_room_among_strangers_who_send_slowly() {
+        let room = BodyRoom::new(64 * MIB);
+        let strangers = (0..400).map(|n| format!("192.0.2.{n}"));
+        let held: Vec<_> = strangers
+            .flat_map(|client| flood(256 << 10, || stranger(&room, "inbound", &client)))
+            .collect();
+        let begun = underway(&held);
+        tokio::time::advance(GRACE).await;
+        let mut signed = Vec::new();
+        for n in 0..20 {
+            let event = stranger(&room, "inbound", &format!("198.51.100.{n}"));
+            assert_eq!(event.grow(64 << 10), Ok(()), "{n}");
+            signed.push(event);
+        }
+        drop(begun);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_agent_that_sends_slowly_gives_way_to_others_of_its_organization() {
+        let room = BodyRoom::new(64 * MIB);
+        let agent = |user| Holder::from(["pinned", "project p", user]);
+        let users: Vec<_> = (0..30).map(|n| format!("user {n}")).collect();
+        let held: Vec<_> = users
+            .iter()
+            .flat_map(|user| flood(MIB, || hold(&room, "o", &agent(user))))
+            .chain(flood(64 << 10, || hold(&room, "o", &agent("user 0"))))
+            .collect();
+        let begun = underway(&held);
+        tokio::time::advance(GRACE).await;
+        assert_eq!(hold(&room, "o", &agent("late")).grow(256 << 10), Ok(()));
+        assert_eq!(hold(&room, "o", &Holder::from(["person p"])).grow(MIB), Ok(()));
+        drop(begun);
     }
 }

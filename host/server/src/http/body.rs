@@ -83,6 +83,8 @@ pub enum Unread {
     Broken,
     /// There is no room for it now.
     NoRoom(Full),
+    /// It was slow, and has given way to others.
+    GaveWay,
 }
 
 /// Reads a whole body: at most `size_max` bytes, within `time_max`, where `hold` has room for it.
@@ -93,7 +95,7 @@ pub async fn read<B>(
     mut body: B,
     size_max: usize,
     time_max: Duration,
-    mut hold: Option<&mut BodyHold>,
+    hold: Option<&BodyHold>,
 ) -> Result<Bytes, Unread>
 where
     B: HttpBody<Data = Bytes> + Unpin,
@@ -119,7 +121,7 @@ where
             if first.len() + rest.len() + data.len() > size_max {
                 return Err(Unread::TooLarge);
             }
-            if let Some(hold) = &mut hold {
+            if let Some(hold) = hold {
                 hold.grow(data.len()).map_err(Unread::NoRoom)?;
             }
             if first.is_empty() && rest.is_empty() {
@@ -133,7 +135,12 @@ where
         }
         Ok(if rest.is_empty() { first } else { rest.freeze() })
     };
-    tokio::time::timeout(time_max, reading).await.unwrap_or(Err(Unread::TooSlow))
+    let reading = tokio::time::timeout(time_max, reading);
+    let read = match hold {
+        Some(hold) => hold.giving_way(reading).await.ok_or(Unread::GaveWay)?,
+        None => reading.await,
+    };
+    read.unwrap_or(Err(Unread::TooSlow))
 }
 
 #[cfg(test)]

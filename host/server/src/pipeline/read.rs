@@ -82,7 +82,7 @@ pub async fn read(
             };
             let counts = counts && !incoming.is_end_stream();
             trail.hold = counts.then(|| app.bounds.room.hold(sender));
-            let reading = wire::read(incoming, size_max, time_max, trail.hold.as_mut());
+            let reading = wire::read(incoming, size_max, time_max, trail.hold.as_ref());
             let read = app.cut.run_until_cancelled(reading).await.ok_or_else(Refusal::stopping)?;
             let bytes = read.map_err(|unread| word_unread(unread, size_max))?;
             accepted.body = Body::Read(bytes.clone());
@@ -105,12 +105,18 @@ fn word_unread(unread: Unread, size_max: usize) -> Refusal {
         Unread::TooSlow => {
             Refusal::new(Code::RequestTimeout, "The body did not arrive in time; nothing was done.")
         }
+        Unread::GaveWay => gave_way(),
         Unread::NoRoom(Full::Process) => Refusal::overloaded(1),
         Unread::NoRoom(Full::Owner) => {
             Refusal::rate_limited(1).hint("Send fewer large bodies at once.")
         }
         Unread::Broken => Refusal::invalid("body", "The body broke off."),
     }
+}
+
+/// The refusal of a body that was slow and has given way to others.
+pub fn gave_way() -> Refusal {
+    Refusal::overloaded(1).hint("The body took long while others found no room. Send it again.")
 }
 
 /// Refuses a body that is compressed: it is taken as it is sent (RFC 9110, section 15.5.16).

@@ -75,7 +75,12 @@ async fn run_once(
         content_type: accepted.headers.get(header::CONTENT_TYPE).cloned(),
         key: accepted.headers.get(IDEMPOTENCY_KEY).cloned(),
     };
-    let validated = validate::validate(app, admitted, sent).await?;
+    let validating = validate::validate(app, admitted, sent);
+    // A check may be waited for.
+    let validated = match &trail.hold {
+        Some(hold) => hold.giving_way(validating).await.ok_or_else(read::gave_way)?,
+        None => validating.await,
+    }?;
     let claim = match claim::claim(app, &trail.id, &validated).await? {
         Claimed::Free(claim) => claim,
         known => return client::replay(app, trail, &validated, known).await.map(Some),
