@@ -13,7 +13,7 @@ use charter_kernel::governance::gauge::{Cap, Gauge, Look, grant_meter, grant_sco
 use charter_kernel::governance::hold::{Counted, Subject, meters_space};
 use charter_kernel::governance::leave::Grounds;
 use charter_kernel::governance::limit::Limit;
-use charter_kernel::governance::meter::Meter;
+use charter_kernel::governance::meter::{Meter, Told};
 use charter_kernel::governance::policy::Grant;
 use charter_kernel::kit::{Budget, Period};
 use charter_kernel::money::micro_usd;
@@ -35,6 +35,8 @@ use crate::{Governance, sums};
 
 /// Records of one read.
 const PAGE: u32 = 1_000;
+/// How far the clocks of hosts may differ.
+const CLOCKS_MS: i64 = 60 * 60 * 1_000;
 /// Looks at a meter that others have count, and that begins anew each time.
 const LOOKS_MAX: u32 = 3;
 
@@ -329,20 +331,30 @@ impl Case {
     }
 
     /// The same sum as [`Case::sum_spent`], of all from a moment on: what many have spent is summed up by
-    /// the database, as of one moment.
+    /// the database, as of one moment, with what the cap's meter had been told of by then.
     pub(crate) async fn sum_recent(
         &self,
         store: &Store,
         cap: &Cap,
         since: Instant,
-    ) -> Result<i64, Refusal> {
-        let times = (since, Instant::LAST);
+    ) -> Result<(i64, Option<Told>), Refusal> {
+        let times = self.times_of(cap, (since, Instant::LAST));
         if cap.is_own() || !cap.meter.reach.is_shared() {
-            return self.sum_spent(store, cap, times).await;
+            return Ok((self.sum_spent(store, cap, times).await?, None));
         }
         let project = self.project.as_ref().filter(|_| cap.scope == "project");
         let project = project.map(|project| project.id.as_str());
-        records::sum_at_once(store, self.organization.id.as_str(), project, times).await
+        let organization = self.organization.id.as_str();
+        let sum = records::sum_at_once(store, organization, project, times, &cap.meter).await?;
+        Ok((sum.0, sum.1.and_then(|meter| meter.told)))
+    }
+
+    /// The part of a time in which something may have been spent in a cap's scope: nothing was in a
+    /// project before it was made.
+    fn times_of(&self, cap: &Cap, (since, until): (Instant, Instant)) -> (Instant, Instant) {
+        let project = self.project.as_ref().filter(|_| cap.scope == "project" && !cap.is_own());
+        let made = project.map(|project| project.created_at.plus_ms(-CLOCKS_MS));
+        (made.map_or(since, |made| since.max(made)), until)
     }
 
     /// The sum of the spend records of a cap's scope from a moment on, or up to another.
@@ -369,6 +381,7 @@ impl Case {
             false => Whose::User(&cap.meter.reach),
         };
         let of_all = cap.is_own() || cap.scope != "project";
+        let times = self.times_of(cap, times);
         let project = self.project.as_ref().map(|project| project.id.as_str());
         let (mut sum, mut looked) = (0_i64, 0);
         let add = |record: &Value| {

@@ -1,6 +1,7 @@
 //! The records of what was spent: one for each quarter of an hour, user, action and purpose.
 
 use charter_kernel::governance::hold::{own_record, own_record_at, own_spend_space, spend_space};
+use charter_kernel::governance::meter::Meter;
 use charter_kernel::refusal::Refusal;
 use charter_kernel::time::Instant;
 use charter_kernel::unit::{Key, Reach, Row};
@@ -94,7 +95,7 @@ pub async fn each(
 }
 
 /// The sum of what an organization's records say was spent, or of those of one project: as of one moment,
-/// so that it takes little longer than the database does.
+/// so that it takes little longer than the database does. With it the row of a meter as of that moment.
 ///
 /// # Errors
 /// When the store cannot be asked.
@@ -103,11 +104,15 @@ pub(crate) async fn sum_at_once(
     organization: &str,
     project: Option<&str>,
     (from, until): (Instant, Instant),
-) -> Result<i64, Refusal> {
+    meter: &Key,
+) -> Result<(i64, Option<Meter>), Refusal> {
     let (from, behind) = (format!("{organization} {from}"), format!("{organization} {until}"));
     let only = project.map(|project| ("project", project));
-    let sum = store.sum_indexed(&spend_space(), "found", (&from, &behind), SPENT, only).await;
-    sum.map_err(stored::reading)
+    let sum =
+        store.sum_indexed(&spend_space(), "found", (&from, &behind), SPENT, only, meter).await;
+    let (sum, body) = sum.map_err(stored::reading)?;
+    let meter = body.map(|body| serde_json::from_str(&body)).transpose();
+    Ok((sum, meter.map_err(|_| Refusal::internal())?))
 }
 
 /// The amount that a record says was spent, in micro-US-dollars.

@@ -4,7 +4,8 @@
 //! a request whose time is short, and the next one would begin it anew: so one task makes it, whoever
 //! asks meanwhile, and has the meter count from there on. Each capture meanwhile changes the meter's
 //! row, and a sum that did not see it counts for nothing. So the old records, which nothing changes any
-//! more, are summed up once, and the others by the database itself, until nothing came between.
+//! more, are summed up once, and the others by the database itself, as of one moment of the meter's row:
+//! what the meter is told of after that is added as it begins to count.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,7 +16,7 @@ use charter_kernel::governance::hold::RECORD_MS;
 use charter_kernel::limits::CALL_MS_MAX;
 use charter_kernel::refusal::Refusal;
 use charter_kernel::time::Instant;
-use charter_kernel::unit::{Guard, Key, Rejection, Unit};
+use charter_kernel::unit::{Guard, Key, Refused, Rejection, Unit};
 use charter_store::{CommitError, Store};
 use charter_tenancy::stored;
 use futures::FutureExt as _;
@@ -155,6 +156,8 @@ async fn open(
     let owner = case.row_of(&cap);
     for _ in 0..TRIES_MAX {
         let place = at_once.acquire().await;
+        // Read first: a cap that comes again amid the sum is another.
+        let mut there = require(store, &owner).await?;
         let row = store.get(&cap.meter).await.map_err(stored::reading)?;
         let meter = row.as_ref().map(read_meter).transpose()?;
         let found = match cap.clone().look(meter, store.now()) {
@@ -162,18 +165,22 @@ async fn open(
             // It counts, or the window has ended meanwhile: who waits looks again.
             Look::Unsummed(_) | Look::Counted(_) => return Ok(()),
         };
-        let recent = case.sum_recent(store, &cap, settled).await?;
+        let (recent, told) = case.sum_recent(store, &cap, settled).await?;
         drop(place);
-        let gauge = found.sum_up(before.saturating_add(recent));
-        // Nothing else may have been written to it since, and its owner may not have gone.
-        let version = row.map(|row| row.version);
-        let same = Guard::Version { key: cap.meter.clone(), version };
-        let read = store.get(&owner).await.map_err(stored::reading)?;
-        let version = Some(read.ok_or_else(Refusal::not_found)?.version);
-        let there = Guard::Version { key: owner.clone(), version };
+        let spent = before.saturating_add(recent);
+        let (gauge, same) = match told {
+            Some(told) => (found.sum_up_as_of(spent, told), None),
+            // Nothing else may have been written to it since.
+            None => {
+                there = require(store, &owner).await?;
+                let version = row.map(|row| row.version);
+                let same = Guard::Version { key: cap.meter.clone(), version };
+                (found.sum_up(spent), Some(same))
+            }
+        };
         let unit = Unit {
             organization: case.organization.id.to_string(),
-            guards: gauge.guards().chain([same, there]).collect(),
+            guards: gauge.guards().chain(same).chain([there]).collect(),
             writes: gauge.opening().into_iter().collect(),
             ..Unit::default()
         };
@@ -181,10 +188,17 @@ async fn open(
         match store.commit(unit).await {
             Ok(_) => return Ok(()),
             Err(CommitError::Rejected(Rejection::Conflict { keys })) if is_again(&keys) => {}
+            Err(CommitError::Rejected(Rejection::Refused(Refused::Moved { .. }))) => {}
             Err(error) => return Err(stored::commit_refusal(&error)),
         }
     }
     Err(busy())
+}
+
+/// The guard of a row that must be there, as it is now.
+async fn require(store: &Store, owner: &Key) -> Result<Guard, Refusal> {
+    let row = store.get(owner).await.map_err(stored::reading)?.ok_or_else(Refusal::not_found)?;
+    Ok(Guard::Version { key: owner.clone(), version: Some(row.version) })
 }
 
 fn of(unsummed: &Unsummed) -> (Key, Instant) {

@@ -71,6 +71,20 @@ pub struct Meter {
     /// The current window, and others in which something is still held: a hold counts where it was
     /// admitted.
     pub counts: BTreeMap<Slot, Count>,
+    /// The tallies of it since its cap first began: a sum of spend records, which takes a while, is of a
+    /// moment of these, and what was captured after it is added. Absent in rows of earlier builds, which
+    /// leave it out of those that they write.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub told: Option<Told>,
+}
+
+/// All that a meter was ever told of as spent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Told {
+    /// How much.
+    pub spent: i64,
+    /// The last moment of it.
+    pub at: Instant,
 }
 
 /// Under which rule an amount is reserved.
@@ -158,28 +172,44 @@ impl Meter {
     /// A row for a scope whose spending in the window is known.
     pub fn new(current: Slot, spent: i64) -> Self {
         let counts = BTreeMap::from([(current.clone(), Count { spent, ..Count::default() })]);
-        Self { current, frozen: false, whole: true, counts }
+        Self { current, frozen: false, whole: true, counts, told: None }
     }
 
     /// The row of a scope whose cap begins, or begins again: what was spent meanwhile is not known
     /// yet. `before` is the row that an earlier cap has left.
     pub fn begin(before: Option<Self>) -> Self {
         let none = || Self::new(Slot::without_cap(), 0);
-        Self { whole: false, ..before.unwrap_or_else(none) }
+        let before = before.unwrap_or_else(none);
+        Self { whole: false, told: Some(before.told.unwrap_or_default()), ..before }
     }
 
     /// The scope counts in a window from now on, from what its spend records say: `spent` is what
     /// they have seen there, what a person let through beyond a soft cap included. A held amount
-    /// stays where it was admitted. A row that counts by that period already is left as it is.
-    pub fn open(&mut self, slot: &Slot, spent: i64) {
+    /// stays where it was admitted. A row that counts by that period already is left as it is. Records
+    /// that were read as of a moment of the row's count with what it was told of `since`.
+    ///
+    /// # Errors
+    /// [`Denied::Moved`] where nobody knows what it was told of since.
+    pub fn open(&mut self, slot: &Slot, spent: i64, since: Option<Told>) -> Result<(), Denied> {
         if self.whole && self.current.is_alike(slot) {
-            return;
+            return Ok(());
         }
+        let more = since.map_or(Some(0), |since| self.told_since(since, slot));
+        let spent = spent.saturating_add(more.ok_or(Denied::Moved)?);
         self.current = slot.clone();
         self.whole = true;
         let count = self.counts.entry(slot.clone()).or_default();
         count.spent = spent.saturating_sub(count.over_spent).max(0);
         self.forget();
+        Ok(())
+    }
+
+    /// The amount that it was told of after a moment, if that is known, and nothing was in a later window.
+    fn told_since(&self, since: Told, slot: &Slot) -> Option<i64> {
+        let told = self.told?;
+        let more = told.spent.checked_sub(since.spent).filter(|more| *more >= 0)?;
+        let is_over = Calendar::of(slot)?.window(told.at).slot.follows(slot);
+        (!is_over).then_some(more)
     }
 
     /// The amounts in the current window.
@@ -271,6 +301,10 @@ impl Meter {
         let count = self.counts.entry(counted.clone()).or_default();
         let spent = if tally.beyond { &mut count.over_spent } else { &mut count.spent };
         *spent = spent.saturating_add(tally.spent);
+        if let Some(told) = self.told.as_mut().filter(|_| tally.spent != 0) {
+            told.spent = told.spent.saturating_add(tally.spent);
+            told.at = told.at.max(tally.at);
+        }
         self.frozen |= tally.freezes;
         self.forget();
     }
@@ -379,7 +413,7 @@ mod tests {
         let mut meter = Meter::new(day(2), 0);
         meter.reserve(&day(2), 10, Admission::Within(10)).unwrap();
         let week = Slot::new("week UTC", "2026-10-26");
-        meter.open(&week, 7);
+        meter.open(&week, 7, None).unwrap();
         assert_eq!(meter.now().spent, 7);
         let over = Denied::Over(Count { spent: 7, reserved: 10, ..Count::default() });
         assert_eq!(meter.reserve(&week, 4, Admission::Within(20)), Err(over));
@@ -395,8 +429,8 @@ mod tests {
         meter.reserve(&day(2), 10, Admission::Within(100)).unwrap();
         let mut again = Meter::begin(Some(meter));
         assert!(!again.whole && again.now().reserved == 10);
-        again.open(&day(2), 54);
-        again.open(&day(2), 1_000);
+        again.open(&day(2), 54, None).unwrap();
+        again.open(&day(2), 1_000, None).unwrap();
         assert_eq!(again.now(), Count { spent: 54, reserved: 10, ..Count::default() });
         again.tally(&day(2), released(10, 8));
         assert_eq!(again.now().spent, 62);
@@ -406,10 +440,43 @@ mod tests {
     fn what_was_held_before_a_first_cap_counts_in_it() {
         let mut meter = Meter::begin(None);
         meter.tally(&Slot::without_cap(), released(0, 5));
-        meter.open(&day(3), 6);
+        meter.open(&day(3), 6, None).unwrap();
         meter.tally(&Slot::without_cap(), released(0, 50));
         assert_eq!(meter.now(), Count { spent: 56, ..Count::default() });
         assert_eq!(meter.counts.len(), 1);
+    }
+
+    #[test]
+    fn what_is_captured_while_its_sum_is_made_is_added() {
+        let captured = |meter: &mut Meter, amount, date| {
+            let tally = Tally { at: noon(date), ..released(0, amount) };
+            meter.tally(&Slot::without_cap(), tally);
+        };
+        let mut meter = Meter::begin(None);
+        captured(&mut meter, 5, 2);
+        let (then, sum) = (meter.told, 5);
+        assert_eq!(then, Some(Told { spent: 5, at: noon(2) }));
+        captured(&mut meter, 7, 2);
+        let mut opened = meter.clone();
+        opened.open(&day(2), sum, then).unwrap();
+        assert_eq!(opened.now(), Count { spent: 12, ..Count::default() });
+        opened.open(&day(2), 1_000, then).unwrap();
+        assert_eq!(opened.now().spent, 12, "it counts already");
+        // A window that nobody knows of: the last was after it, or an earlier build has written the row.
+        captured(&mut meter, 1, 3);
+        assert_eq!(meter.clone().open(&day(2), sum, then), Err(Denied::Moved));
+        assert_eq!(meter.clone().open(&day(2), sum, meter.told), Err(Denied::Moved), "it is over");
+        assert_eq!(meter.clone().open(&day(3), sum, meter.told), Ok(()), "nothing since");
+        let earlier = Meter { told: None, ..meter.clone() };
+        assert_eq!(earlier.clone().open(&day(3), sum, then), Err(Denied::Moved));
+        assert_eq!(Meter::begin(Some(earlier)).open(&day(3), sum, then), Err(Denied::Moved));
+        // It is told of what is captured beyond a cap, too; and goes on as caps come and go.
+        let before = Meter::begin(Some(meter));
+        let mut beyond = before.clone();
+        let tally = Tally { beyond: true, at: noon(3), ..released(0, 4) };
+        beyond.tally(&Slot::without_cap(), tally);
+        beyond.open(&day(3), 20, before.told).unwrap();
+        assert_eq!(beyond.now().spent, 24);
     }
 
     #[test]
@@ -418,7 +485,7 @@ mod tests {
         let mut meter: Meter = serde_json::from_str(row).unwrap();
         assert!(!meter.whole);
         // The records know of all of it; what a person let through stands beside the cap.
-        meter.open(&day(2), 61);
+        meter.open(&day(2), 61, None).unwrap();
         assert_eq!((meter.whole, meter.now().spent, meter.now().reserved), (true, 59, 3));
     }
 
@@ -447,7 +514,7 @@ mod tests {
         assert_eq!(meter.reserve(&day(1), 11, Admission::Within(150)), over);
         meter.reserve(&day(1), 10, Admission::Within(150)).unwrap();
         let mut again = Meter::begin(Some(meter));
-        again.open(&day(1), 120);
+        again.open(&day(1), 120, None).unwrap();
         assert_eq!(again.now().whole(), Count { spent: 120, reserved: 30, ..Count::default() });
     }
 
@@ -480,7 +547,7 @@ mod tests {
         // under another period too.
         meter.tally(&day(1), Tally { beyond: true, ..released(40, 40) });
         let week = Slot::new("week UTC", "2026-10-26");
-        meter.open(&week, 130);
+        meter.open(&week, 130, None).unwrap();
         assert!(meter.reserve(&week, 41, beyond).is_err());
         meter.reserve(&week, 40, beyond).unwrap();
         assert!(Meter::new(day(1), 0).reserve(&day(1), 1, Admission::Beyond(0)).is_err());

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize, Serializer};
 
 use crate::calendar::Slot;
-use crate::meter::{Admission, Count, Tally};
+use crate::meter::{Admission, Count, Tally, Told};
 use crate::time::Instant;
 
 /// The sharers of a row: `u/<user>`, `p/<project>`, `o/<organization>`, or `d` for the whole
@@ -409,6 +409,9 @@ pub enum Write {
         slot: Slot,
         /// The amount that was spent in it.
         spent: i64,
+        /// The tallies that the meter had been told of at the moment of that sum; absent where a guard says that
+        /// it is told of nothing more.
+        since: Option<Told>,
     },
     /// Reserves an amount of a cap; refused when the meter does not admit it. Commutes with its
     /// like: no caller conflicts.

@@ -224,6 +224,8 @@ pub struct ProjectRecord {
     pub default_kit: KitId,
     /// The spend cap of all of its users together.
     pub budget: Option<Budget>,
+    /// When it was made.
+    pub created_at: Instant,
     /// Its version.
     pub version: u64,
 }
@@ -417,6 +419,7 @@ impl Directory {
     ) -> Result<Option<Arc<ProjectRecord>>, Unreadable> {
         let decode = |found: Project, row: &Row| ProjectRecord {
             version: row.version,
+            created_at: row.created_at,
             budget: found.budget,
             id: found.id,
             organization: found.organization,

@@ -40,6 +40,7 @@ on_both!(
     a_sum_that_outlasts_who_asks_for_it_is_made_once_and_kept,
     of_two_hosts_that_sum_up_at_once_neither_refuses,
     a_sum_of_an_organization_outlasts_changes_of_its_users,
+    a_cap_that_comes_beside_a_stream_of_captures_counts_all_of_them,
     a_window_that_ends_amid_a_sum_leaves_nothing_to_the_next,
     a_scope_that_a_provider_overspent_admits_nothing_until_it_is_thawed,
     a_project_that_a_provider_overspent_is_thawed_too,
@@ -384,6 +385,34 @@ async fn a_sum_of_an_organization_outlasts_changes_of_its_users(mut bed: Bed) {
     assert_eq!((counted.spent, counted.reserved), (2_000, 1));
     let counted = bed.meter("project", &project_reach()).await.now();
     assert_eq!((counted.spent, counted.reserved), (1_333, 1), "a third is another project's");
+}
+
+async fn a_cap_that_comes_beside_a_stream_of_captures_counts_all_of_them(mut bed: Bed) {
+    put_records(&bed, 3_000).await;
+    let mut held = Vec::new();
+    for _ in 0..200 {
+        held.push(bed.grant(leave(7)).await.id);
+    }
+    bed.set_organization(budget(100)).await;
+    bed.set_project(budget(100)).await;
+    let governance = Arc::get_mut(&mut bed.governance).expect("nobody else has it");
+    governance.sums = Sums::new(0, Duration::ZERO);
+    let captured = async {
+        for id in &held {
+            bed.capture(id, 7).await;
+        }
+    };
+    let granted = async {
+        while ask_of(&bed.governance, None, leave(1)).await.is_err() {
+            tokio::task::yield_now().await;
+        }
+    };
+    let both = async { tokio::join!(captured, granted) };
+    tokio::time::timeout(Duration::from_secs(60), both).await.expect("nobody is let through");
+    let counted = bed.meter("organization", &organization_reach()).await.now();
+    assert_eq!((counted.spent, counted.reserved), (3_000 + 200 * 7, 1));
+    let counted = bed.meter("project", &project_reach()).await.now();
+    assert_eq!((counted.spent, counted.reserved), (2_000 + 200 * 7, 1));
 }
 
 async fn a_window_that_ends_amid_a_sum_leaves_nothing_to_the_next(mut bed: Bed) {

@@ -159,9 +159,10 @@ impl Deciding<'_> {
                 self.change(key, |row| row.body = body);
                 Ok(())
             }
-            Write::Open { meter, slot, spent } => {
+            Write::Open { meter, slot, spent, since } => {
                 let before = self.row(meter).map(|row| row.body.as_str());
-                let (is_new, body) = (before.is_none(), money::open(meter, before, slot, *spent)?);
+                let (is_new, body) =
+                    (before.is_none(), money::open(meter, before, slot, (*spent, *since))?);
                 match is_new {
                     true => self.content(meter, &Draft { body, ..Draft::default() })?,
                     false => self.change(meter, |row| row.body = body),

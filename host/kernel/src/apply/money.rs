@@ -8,7 +8,7 @@ use serde::de::DeserializeOwned;
 
 use crate::calendar::Slot;
 use crate::ledger::{self, Account, Phase};
-use crate::meter::{self, Admission, Meter, Tally};
+use crate::meter::{self, Admission, Meter, Tally, Told};
 use crate::unit::{Key, Refused};
 
 /// The meter's new body, which is its first one where it has none before.
@@ -16,13 +16,13 @@ pub(super) fn open(
     key: &Key,
     before: Option<&str>,
     slot: &Slot,
-    spent: i64,
+    (spent, since): (i64, Option<Told>),
 ) -> Result<String, Refused> {
     let mut row = match before {
         Some(body) => read(key, body)?,
         None => Meter::begin(None),
     };
-    row.open(slot, spent);
+    row.open(slot, spent, since).map_err(|_| Refused::Moved { meter: key.clone() })?;
     encode(key, &row)
 }
 

@@ -232,7 +232,8 @@ fn money() -> impl Strategy<Value = Write> {
         (0..2_u8, 1..3_u8, 0..4_i64).prop_map(|(n, date, spent)| Write::Open {
             meter: meter(n),
             slot: day(date),
-            spent
+            spent,
+            since: None
         }),
         (0..2_u8, 1..3_u8, 0..4_i64).prop_map(|(n, date, amount)| Write::Reserve {
             meter: meter(n),

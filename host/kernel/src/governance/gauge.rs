@@ -8,7 +8,7 @@
 use super::hold::{Charge, Counted, is_own, meters_space};
 use super::policy::Grant;
 use crate::calendar::{Calendar, Window};
-use crate::meter::{Admission, Count, Meter};
+use crate::meter::{Admission, Count, Meter, Told};
 use crate::time::Instant;
 use crate::unit::{Guard, Key, Reach, Write};
 
@@ -74,8 +74,17 @@ pub struct Gauge {
 struct Opening {
     /// The sum of what the spend records say.
     spent: i64,
-    /// The version of its row when they were summed up; `None` where there was none.
-    version: Option<u64>,
+    /// Its row when they were summed up.
+    as_of: AsOf,
+}
+
+/// A meter's row at a moment.
+#[derive(Clone, Copy, Debug)]
+enum AsOf {
+    /// Of this version; `None` where there was none.
+    Version(Option<u64>),
+    /// Of the very moment at which the records were read.
+    Told(Told),
 }
 
 /// The meter of a grant: `count` or `amount`.
@@ -165,10 +174,22 @@ impl Unsummed {
 
     /// The gauge of the cap, by the sum of the spend records.
     pub fn sum_up(self, spent: i64) -> Gauge {
-        let Self { cap, window, mut known, version } = self;
-        known.open(&window.slot, spent);
+        let as_of = AsOf::Version(self.version);
+        self.open(Opening { spent, as_of })
+    }
+
+    /// The same by a sum as of a moment at which the meter had been told of so much: what it is told of
+    /// after that is added.
+    pub fn sum_up_as_of(self, spent: i64, told: Told) -> Gauge {
+        self.open(Opening { spent, as_of: AsOf::Told(told) })
+    }
+
+    fn open(self, opening: Opening) -> Gauge {
+        let Self { cap, window, mut known, .. } = self;
+        // Without a moment nothing can have moved.
+        let _ = known.open(&window.slot, opening.spent, None);
         let count = cap.standing(&known, &window);
-        let opening = Some(Opening { spent, version });
+        let opening = Some(opening);
         Gauge { cap, window, count, frozen: known.frozen, opening }
     }
 }
@@ -213,20 +234,26 @@ impl Gauge {
     pub fn guards(&self) -> impl Iterator<Item = Guard> {
         // A capture after the sum was made would be missed: the row must be the one that was read.
         // A scope that counts at all times has nothing to sum up before its first row.
-        let opening =
-            self.opening.filter(|opening| opening.version.is_some() || self.cap.comes_and_goes());
-        let unchanged = opening.map(|opening| Guard::Version {
-            key: self.cap.meter.clone(),
-            version: opening.version,
-        });
+        let version = match self.opening.map(|opening| opening.as_of) {
+            Some(AsOf::Version(version)) if version.is_some() || self.cap.comes_and_goes() => {
+                Some(version)
+            }
+            _ => None,
+        };
+        let unchanged =
+            version.map(|version| Guard::Version { key: self.cap.meter.clone(), version });
         unchanged.into_iter().chain(self.cap.guards.clone())
     }
 
     /// Has the meter count in the window, before anything is reserved.
     pub fn opening(&self) -> Option<Write> {
-        let Opening { spent, .. } = self.opening?;
+        let Opening { spent, as_of } = self.opening?;
         let (meter, slot) = (self.cap.meter.clone(), self.window.slot.clone());
-        Some(Write::Open { meter, slot, spent })
+        let since = match as_of {
+            AsOf::Version(_) => None,
+            AsOf::Told(told) => Some(told),
+        };
+        Some(Write::Open { meter, slot, spent, since })
     }
 }
 

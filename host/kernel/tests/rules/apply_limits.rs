@@ -143,7 +143,7 @@ fn writes(text: &str) -> Vec<Write> {
         Write::Ensure { key: at(), draft },
         Write::Remove { key: at(), expected: None },
         Write::Add { key: at(), field: "f".into(), amount: 1 },
-        Write::Open { meter: at(), slot: slot.clone(), spent: 0 },
+        Write::Open { meter: at(), slot: slot.clone(), spent: 0, since: None },
         Write::Reserve {
             meter: at(),
             slot: slot.clone(),

@@ -119,7 +119,7 @@ fn an_end_counts_in_the_window_that_admitted_it() {
 #[test]
 fn a_meter_opens_with_what_was_spent_and_once() {
     let mut database = Database::default();
-    let open = |spent| Write::Open { meter: meter("user"), slot: day(1), spent };
+    let open = |spent| Write::Open { meter: meter("user"), slot: day(1), spent, since: None };
     database.run(vec![open(70), reserve("user", 30, Admission::Within(100))]).unwrap();
     database.run(vec![open(0)]).unwrap();
     let kept = database.meter(&meter("user"));
@@ -139,7 +139,7 @@ fn a_row_that_is_no_meter_refuses_like_a_sum_that_cannot_be_made() {
             admission: Admission::Beyond(1),
         },
         Write::Tally { meter: odd.clone(), slot: slot.clone(), tally: tally(0, 1) },
-        Write::Open { meter: odd.clone(), slot, spent: 0 },
+        Write::Open { meter: odd.clone(), slot, spent: 0, since: None },
     ];
     for write in writes {
         is_not_addable(database.refuse(vec![write]), &odd, "body");

@@ -109,7 +109,7 @@ fn the_books_have_no_revisions() {
     let writes = [
         reserve,
         Write::Tally { meter: meter("user"), slot: slot.clone(), tally },
-        Write::Open { meter: meter("user"), slot, spent: 0 },
+        Write::Open { meter: meter("user"), slot, spent: 0, since: None },
     ];
     for write in writes {
         let touched = touches(&unit(vec![write.clone()]));
@@ -168,7 +168,10 @@ fn units_meet_at_shared_rows_of_money_alone() {
     let own = std::slice::from_ref(&shared);
     assert_eq!(met(reserve(shared.clone())), own);
     assert_eq!(met(reserve(meter("user"))), [], "a user's own meter is nobody else's");
-    assert_eq!(met(Write::Open { meter: shared.clone(), slot: slot(), spent: 0 }), own);
+    assert_eq!(
+        met(Write::Open { meter: shared.clone(), slot: slot(), spent: 0, since: None }),
+        own
+    );
     let end = |slot| Write::Tally { meter: shared.clone(), slot, tally };
     assert_eq!(met(end(slot())), own);
     assert_eq!(met(end(Slot::without_cap())), []);

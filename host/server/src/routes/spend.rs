@@ -42,7 +42,9 @@ pub fn routes() -> Vec<HostRoute> {
     vec![
         HostRoute::get(Class::ProjectRead, "spend.list", "/spend", handler!(list_spend))
             .summary("What each tenant has spent in its window, with its cap")
-            .paging(Paging::Offset),
+            .paging(Paging::Offset)
+            // It sums up what those have spent who have no cap yet.
+            .walk(Walk::All),
         HostRoute::get(
             Class::OrganizationRead,
             "governance.spend",

@@ -101,9 +101,11 @@ impl Store {
         (from, behind): (&str, &str),
         member: &str,
         only: Option<(&str, &str)>,
-    ) -> Result<i64, ReadError> {
+        beside: &Key,
+    ) -> Result<(i64, Option<String>), ReadError> {
         let sql = self.inner.database.dialect.sql(
-            "SELECT CAST(COALESCE(SUM(CAST(d.body{json} ->> CAST($5 AS TEXT) AS BIGINT)), 0) AS BIGINT) \
+            "SELECT CAST(COALESCE(SUM(CAST(d.body{json} ->> CAST($5 AS TEXT) AS BIGINT)), 0) AS BIGINT), \
+             (SELECT b.body FROM documents b WHERE b.reach = $8 AND b.space = $9 AND b.id = $10) \
              FROM document_index i JOIN documents d ON d.reach = i.reach AND d.space = i.space AND d.id = i.id \
              WHERE i.space = $1 AND i.field = $2 AND i.space >= 'host.' AND i.space < 'host/' \
              AND i.value >= $3 AND i.value < $4 AND ($6 = '' OR d.body{json} ->> CAST($6 AS TEXT) = $7)",
@@ -112,8 +114,11 @@ impl Store {
         let query = query(sql).bind(space.as_str()).bind(field.to_owned());
         let query = query.bind(from.to_owned()).bind(behind.to_owned()).bind(member.to_owned());
         let query = query.bind(other.to_owned()).bind(text.to_owned());
+        let query = query.bind(beside.reach.as_str().to_owned());
+        let query = query.bind(beside.space.as_str().to_owned()).bind(beside.id.clone());
         let row = reading(query.fetch_one(self.readers())).await?;
-        row.try_get(0).map_err(|error| ReadError::Failed(Some(error)))
+        let read = || Ok((row.try_get(0)?, row.try_get(1)?));
+        read().map_err(|error| ReadError::Failed(Some(error)))
     }
 
     /// Removes such rows, each in a unit of its own, at most `limit`; says how many. A row whose

@@ -208,7 +208,7 @@ fn begun(n: u8) -> Write {
 }
 
 fn opened(n: u8, spent: i64) -> Write {
-    Write::Open { meter: meter(n), slot: day(1), spent }
+    Write::Open { meter: meter(n), slot: day(1), spent, since: None }
 }
 
 /// The meter of the organization of [`hold`].
@@ -228,7 +228,7 @@ fn a_hold_from_before_a_first_cap_counts_in_it_once_it_is_captured() {
             ..Draft::default()
         },
     };
-    let open = Write::Open { meter: organizations(), slot: day(1), spent: 1 };
+    let open = Write::Open { meter: organizations(), slot: day(1), spent: 1, since: None };
     let units = [
         taking("h", &taken),
         one(vec![begin]),
