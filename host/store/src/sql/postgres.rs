@@ -1,9 +1,14 @@
 //! PostgreSQL through its driver.
 
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
 use sqlx::postgres::{PgArguments, PgConnectOptions};
 use sqlx::{Connection as _, PgConnection, PgPool, Postgres, SqlStr};
+use tokio::runtime::Handle;
 
 use super::seats::Seats;
 use super::{Query, Row, Value};
@@ -44,13 +49,40 @@ impl PostgresPool {
     }
 
     pub(super) async fn rows(&self, query: Query, organization: &str) -> sqlx::Result<Vec<Row>> {
-        let _seat = self.seats.take(organization).await?;
-        let rows = bind_values(query).fetch_all(&self.pool).await?;
+        let (seat, pool) = (self.seats.take(organization).await?, self.pool.clone());
+        let reading = async move {
+            let _seat = seat;
+            bind_values(query).fetch_all(&pool).await
+        };
+        let rows = ToItsEnd(Some(reading.boxed())).await?;
         Ok(rows.into_iter().map(Row::Postgres).collect())
     }
 
     pub(super) async fn close(&self) {
         self.pool.close().await;
+    }
+}
+
+/// A statement, which goes on when nobody waits for it any more: the server works on it until it is
+/// done, and so long its connection and its seat are taken.
+struct ToItsEnd<T: Send + 'static>(Option<BoxFuture<'static, T>>);
+
+impl<T: Send + 'static> Future for ToItsEnd<T> {
+    type Output = T;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
+        let Some(work) = &mut self.0 else { return Poll::Pending };
+        let done = ready!(work.as_mut().poll(cx));
+        self.0 = None;
+        Poll::Ready(done)
+    }
+}
+
+impl<T: Send + 'static> Drop for ToItsEnd<T> {
+    fn drop(&mut self) {
+        if let (Some(work), Ok(runtime)) = (self.0.take(), Handle::try_current()) {
+            runtime.spawn(work);
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use charter_kernel::unit::{Key, Reach, Write};
+use charter_kernel::unit::{Key, LogKey, Reach, Write};
 use charter_store::{CommitError, Query, Store};
 
 use crate::bed::{Bed, draft, insert, key, on_both, reach, server, space, unit};
@@ -271,5 +271,28 @@ async fn a_database_that_restarts_is_waited_for() {
     assert!(!answered.is_empty());
     for id in answered {
         assert!(store.get(&key(&id)).await.unwrap().is_some());
+    }
+}
+
+/// PostgreSQL works on a statement until it is done, whoever has left meanwhile.
+#[tokio::test(flavor = "multi_thread")]
+async fn reads_that_nobody_waits_for_any_more_are_in_nobody_elses_way() {
+    let Some(bed) = Bed::postgres().await else { return };
+    let log = LogKey { reach: reach(), log: "shelf.history".into() };
+    let (hog, other) = (bed.store.reading_for("hog"), bed.store.reading_for("other"));
+    let given_up =
+        async || tokio::time::timeout(Duration::from_millis(5), hog.log_head(&log)).await;
+    // No read of a log ends meanwhile.
+    let slow = bed.run("BEGIN; LOCK TABLE logs IN ACCESS EXCLUSIVE MODE; SELECT pg_sleep(8)");
+    let others = async {
+        while given_up().await.is_ok() {}
+        for _ in 0..100 {
+            assert!(given_up().await.is_err());
+        }
+        other.get(&key("a")).await.unwrap();
+    };
+    tokio::select! {
+        () = slow => panic!("it waits for reads that nobody waits for"),
+        () = others => {}
     }
 }
