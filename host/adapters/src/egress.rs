@@ -13,11 +13,11 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use charter_engine::{Egress, EgressBody, EgressError, Outbound, Target};
+use charter_store::SharedLobby;
 use futures::future::BoxFuture;
 use http::Uri;
 use http_body_util::BodyExt as _;
 use tokio::net::TcpStream;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::providers::Providers;
 use crate::settings;
@@ -32,7 +32,7 @@ mod tests;
 
 pub use dial::client_config;
 
-/// Tenants whose semaphores are kept before those without a connection are forgotten.
+/// Tenants whose connections are counted before those without one are forgotten.
 const TENANTS_KEPT_MAX: usize = 4_096;
 
 /// The way out.
@@ -42,7 +42,7 @@ pub struct Gate {
     tls: tokio_rustls::TlsConnector,
     /// The host's own listeners, which nobody reaches through it.
     own: Vec<SocketAddr>,
-    tenants: Mutex<HashMap<String, Arc<Semaphore>>>,
+    tenants: Mutex<HashMap<String, Arc<SharedLobby>>>,
 }
 
 impl Gate {
@@ -51,27 +51,29 @@ impl Gate {
         Self { settings, providers, tls: dial::tls(), own, tenants: Mutex::default() }
     }
 
-    /// A connection out of the tenant's share.
-    fn connection(&self, organization: &str) -> Result<OwnedSemaphorePermit, EgressError> {
+    /// The connections of an organization.
+    fn connections(&self, organization: &str) -> Arc<SharedLobby> {
         let mut tenants = self.tenants.lock().unwrap_or_else(PoisonError::into_inner);
         if tenants.len() >= TENANTS_KEPT_MAX {
-            let max = self.settings.tenant_connections_max as usize;
-            tenants.retain(|_, share| share.available_permits() < max);
+            tenants.retain(|_, own| Arc::strong_count(own) > 1 || !own.is_idle());
         }
-        let share = tenants.entry(organization.to_owned()).or_insert_with(|| {
-            Arc::new(Semaphore::new(self.settings.tenant_connections_max as usize))
-        });
-        share.clone().try_acquire_owned().map_err(|_| EgressError::TooMany)
+        let max = self.settings.tenant_connections_max as usize;
+        let own = tenants.entry(organization.to_owned());
+        own.or_insert_with(|| Arc::new(SharedLobby::new(max))).clone()
     }
 
     async fn exchange(
         &self,
         outbound: Outbound,
     ) -> Result<http::Response<EgressBody>, EgressError> {
-        let permit = self.connection(outbound.scope.lane())?;
         let least =
             |asked: Option<u64>, ours: u64| Duration::from_millis(asked.unwrap_or(ours).min(ours));
         let connect = least(outbound.connect_timeout_ms, self.settings.connect_timeout_ms);
+        let own = self.connections(outbound.scope.lane());
+        let by = outbound.scope.principal().sharer();
+        // Those of one's own end; who has none left of them waits as for a connection.
+        let seat = tokio::time::timeout(connect, own.seat(&by)).await;
+        let seat = seat.map_err(|_| EgressError::TooMany)?;
         let first_byte = least(outbound.first_byte_timeout_ms, self.settings.timeout_ms);
         let between_bytes = least(outbound.between_bytes_timeout_ms, self.settings.timeout_ms);
         let end = tokio::time::Instant::now() + Duration::from_millis(self.settings.timeout_ms);
@@ -105,7 +107,7 @@ impl Gate {
         let masks = aim.credential.map(credential::Masks::of).unwrap_or_default();
         let (mut parts, content) = response.into_parts();
         credential::mask_headers(&mut parts.headers, &masks);
-        Ok(http::Response::from_parts(parts, body::incoming(content, masks, limits, wire, permit)))
+        Ok(http::Response::from_parts(parts, body::incoming(content, masks, limits, wire, seat)))
     }
 }
 

@@ -10,6 +10,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use charter_kernel::refusal::Failure;
+use charter_kernel::scope::Sharer;
 use charter_kernel::time::Instant;
 use charter_kernel::unit::{Unit, Write};
 use charter_store::{Changed, Ticket};
@@ -53,6 +54,7 @@ pub(crate) async fn call(shared: &Arc<Shared>, component: Arc<Component>, call: 
         let deadline = started + Duration::from_millis(call.deadline_ms.into());
         let mut run = Run {
             tenant: shared.admission.tenant(call.scope.lane()),
+            sharer: call.scope.principal().sharer(),
             started: shared.clock.now(),
             shared,
             component,
@@ -117,6 +119,7 @@ struct Run {
     component: Arc<Component>,
     call: Arc<Call>,
     tenant: Arc<Tenant>,
+    sharer: Sharer,
     story: Story,
     started: Instant,
     deadline: tokio::time::Instant,
@@ -185,6 +188,7 @@ impl Run {
     async fn attempt(&mut self) -> Next {
         let left = self.deadline.saturating_duration_since(tokio::time::Instant::now());
         let wish = Wish {
+            by: &self.sharer,
             primitive: &self.component.places,
             class: self.call.class,
             depth: self.call.lineage.depth(),
@@ -440,7 +444,7 @@ impl Run {
                 return Next::Again;
             }
         };
-        let parked = match self.shared.admission.park(&self.tenant) {
+        let parked = match self.shared.admission.park(&self.tenant, &self.sharer) {
             Ok(parked) => parked,
             Err(full) => {
                 return Next::Over(Outcome::Shed { retry_after_s: 1, tenant: full.tenant });

@@ -6,6 +6,9 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+/// One part in so many of places with a reserve is for parties that hold none.
+const FIRST_PART: usize = 8;
+
 /// Places, those who hold them, and those who wait.
 #[derive(Clone, Debug)]
 pub struct Places<P> {
@@ -39,7 +42,8 @@ impl<P: Clone + Ord> Places<P> {
     }
 
     /// Places that may be held for long: a party takes one more only while it holds fewer than are
-    /// free. One alone gets half of them, two a third each, and there is room for the next.
+    /// free beside an eighth, which is for those who hold none. One alone gets nearly half of them, two
+    /// less than a third each, and there is room for the next.
     pub fn with_reserve(all: usize) -> Self {
         Self { reserve: true, ..Self::open(all) }
     }
@@ -47,6 +51,11 @@ impl<P: Clone + Ord> Places<P> {
     /// How many nobody holds.
     pub fn free(&self) -> usize {
         self.all.saturating_sub(self.taken)
+    }
+
+    /// Whether nobody holds one or waits.
+    pub fn is_idle(&self) -> bool {
+        self.taken == 0 && self.waiting.is_empty()
     }
 
     /// How many a party holds.
@@ -66,7 +75,9 @@ impl<P: Clone + Ord> Places<P> {
 
     fn admits(&self, party: &P) -> bool {
         let free = self.free();
-        free > 0 && (!self.reserve || self.count_held(party) < free)
+        let held = self.count_held(party);
+        let kept = if held == 0 { 0 } else { self.all / FIRST_PART };
+        free > 0 && (!self.reserve || held < free.saturating_sub(kept))
     }
 
     /// Takes a place where the party may have one now. Behind its own that wait already it may not.
@@ -142,14 +153,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_party_alone_gets_half_of_what_is_reserved_and_all_of_what_is_open() {
-        for (all, alone) in [(1, 1), (2, 1), (3, 2), (4, 2), (64, 32), (256, 128)] {
+    fn one_party_alone_gets_half_of_what_is_reserved_at_most_and_all_of_what_is_open() {
+        for (all, alone) in [(1, 1), (2, 1), (3, 2), (4, 2), (64, 28), (256, 112)] {
             let mut reserved = Places::with_reserve(all);
             assert_eq!(std::iter::from_fn(|| reserved.enter(&"a").then_some(())).count(), alone);
             assert!(all == 1 || reserved.is_share_used(&"a"), "{all}");
             let mut open = Places::open(all);
             assert_eq!(std::iter::from_fn(|| open.enter(&"a").then_some(())).count(), all);
         }
+    }
+
+    #[test]
+    fn a_few_parties_leave_places_to_many_who_hold_none() {
+        let mut places = Places::with_reserve(128);
+        for party in 0..9 {
+            while places.enter(&party) {}
+        }
+        let newcomers = (9..20).filter(|party| places.enter(party)).count();
+        assert_eq!(newcomers, 11);
     }
 
     #[test]
@@ -213,7 +234,7 @@ mod tests {
     proptest! {
         #[test]
         fn nobody_waits_who_could_be_let_in_and_nothing_is_lost(
-            all in 1..9_usize,
+            all in 1..20_usize,
             reserve in any::<bool>(),
             steps in proptest::collection::vec(step(), 0..200),
         ) {
@@ -246,7 +267,7 @@ mod tests {
                     prop_assert_eq!(places.count_held(party), held);
                     let waiting = outside.iter().filter(|(other, _)| other == party).count();
                     prop_assert_eq!(places.count_waiting(party), waiting);
-                    let share = if reserve { held } else { 0 };
+                    let share = if reserve && held > 0 { held + all / FIRST_PART } else { 0 };
                     prop_assert!(places.free() <= share, "{} of {} free, {held} held", places.free(), all);
                 }
             }

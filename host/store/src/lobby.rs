@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
 
 use charter_kernel::places::Places;
+use charter_kernel::scope::Sharer;
 use tokio::sync::oneshot;
 
 /// Places, and the tasks that wait for them.
@@ -36,6 +37,59 @@ pub struct Waiter {
     ticket: u64,
     called: oneshot::Receiver<()>,
     seated: bool,
+}
+
+/// The party of all pinned credentials of an organization.
+const PINNED: &str = "pinned";
+
+/// Places of one organization for those who share them: none of them has so many that the next finds
+/// none, and all that are pinned leave as many to the others.
+#[derive(Debug)]
+pub struct SharedLobby {
+    all: Arc<Lobby>,
+    pinned: Arc<Lobby>,
+}
+
+/// A place of an organization's; dropping it gives it back.
+#[derive(Debug)]
+pub struct SharedSeat {
+    _all: Seat,
+    _pinned: Option<Seat>,
+}
+
+impl SharedLobby {
+    /// So many places, and half of them, or one, for those that are pinned.
+    pub fn new(all: usize) -> Self {
+        Self { all: Lobby::with_reserve(all), pinned: Lobby::with_reserve((all / 2).max(1)) }
+    }
+
+    /// A place now, or none.
+    pub fn try_enter(&self, by: &Sharer) -> Option<SharedSeat> {
+        let pinned = match by.pinned {
+            true => Some(self.pinned.try_enter(&by.name)?),
+            false => None,
+        };
+        Some(SharedSeat { _all: self.all.try_enter(&party(by))?, _pinned: pinned })
+    }
+
+    /// Whether nobody holds one or waits.
+    pub fn is_idle(&self) -> bool {
+        [&self.all, &self.pinned].iter().all(|lobby| lobby.lock_inside().places.is_idle())
+    }
+
+    /// A place, once this one may have it.
+    pub async fn seat(&self, by: &Sharer) -> SharedSeat {
+        let pinned = match by.pinned {
+            true => Some(self.pinned.seat(&by.name).await),
+            false => None,
+        };
+        SharedSeat { _all: self.all.seat(&party(by)).await, _pinned: pinned }
+    }
+}
+
+/// The party that one counts as among all.
+fn party(by: &Sharer) -> Arc<str> {
+    if by.pinned { PINNED.into() } else { by.name.clone() }
 }
 
 impl Lobby {
@@ -187,6 +241,36 @@ mod tests {
         drop(last.await);
         assert!(lobby.try_enter(&party("a")).is_some());
         assert!(lobby.lock_inside().calls.is_empty());
+    }
+
+    #[tokio::test]
+    async fn one_agent_leaves_places_to_others_and_all_agents_leave_some_to_those_who_govern_them()
+    {
+        let lobby = SharedLobby::new(64);
+        let of = |pinned, name: &str| Sharer { pinned, name: name.into() };
+        let fill = |by: Sharer| std::iter::from_fn(|| lobby.try_enter(&by)).collect::<Vec<_>>();
+        let one = fill(of(true, "user one"));
+        assert_eq!(one.len(), 14, "nearly half of what is for agents");
+        let others: Vec<_> = (0..20).flat_map(|n| fill(of(true, &format!("user {n}")))).collect();
+        assert!(lobby.try_enter(&of(true, "user one")).is_none());
+        let late = of(true, "user late");
+        let mut waiting = Box::pin(lobby.seat(&late));
+        assert!(
+            Pin::new(&mut waiting)
+                .poll(&mut Context::from_waker(std::task::Waker::noop()))
+                .is_pending()
+        );
+        let person = fill(of(false, "key ada"));
+        assert!(person.len() >= 12 && lobby.try_enter(&of(false, "session ada")).is_some());
+        drop(one);
+        drop(waiting.await);
+        drop((others, person));
+        let small = SharedLobby::new(1);
+        let seat = small.try_enter(&of(true, "user one")).expect("a place");
+        assert!(small.try_enter(&of(false, "key ada")).is_none());
+        assert!(!small.is_idle());
+        drop(seat);
+        assert!(small.is_idle() && small.try_enter(&of(false, "key ada")).is_some());
     }
 
     proptest! {

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use charter_engine::{EgressBody, EgressError};
+use charter_store::SharedSeat;
 use http_body::{Body, Frame};
 use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
-use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, Sleep};
 
 use super::credential::Masks;
@@ -40,7 +40,7 @@ pub(super) fn incoming(
     masks: Masks,
     limits: Limits,
     wire: Wire,
-    permit: OwnedSemaphorePermit,
+    seat: SharedSeat,
 ) -> EgressBody {
     let timer = Box::pin(tokio::time::sleep_until(wait(limits)));
     let answer = Answer {
@@ -51,7 +51,7 @@ pub(super) fn incoming(
         held: BytesMut::new(),
         timer,
         _wire: wire,
-        _permit: permit,
+        _seat: seat,
     };
     answer.boxed_unsync()
 }
@@ -70,7 +70,7 @@ struct Answer {
     held: BytesMut,
     timer: Pin<Box<Sleep>>,
     _wire: Wire,
-    _permit: OwnedSemaphorePermit,
+    _seat: SharedSeat,
 }
 
 impl Answer {

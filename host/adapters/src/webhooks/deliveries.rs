@@ -717,7 +717,7 @@ mod tests {
         let mut seen = HashSet::new();
         for _ in 0..3 {
             let begun = look(&endpoints, &bed.store).await;
-            assert_eq!(begun.len(), ENDPOINTS_MAX / 2 + WAITING_EACH);
+            assert_eq!(begun.len(), ENDPOINTS_MAX * 7 / 16 + WAITING_EACH);
             seen.extend(begun.iter().map(|begun| begun.served.endpoint.clone()));
         }
         assert_eq!(seen.len(), 300);
@@ -732,7 +732,7 @@ mod tests {
         };
         let fill = |organization| std::iter::from_fn(|| seat(organization)).collect::<Vec<_>>();
         let slow = ["o/a", "o/b", "o/c", "o/d", "o/e", "o/f"].map(fill);
-        assert_eq!(slow[0].len(), ENDPOINTS_MAX / 2);
+        assert_eq!(slow[0].len(), ENDPOINTS_MAX * 7 / 16);
         assert!(slow.iter().all(|held| !held.is_empty()));
         assert!(seat("o/a").is_none(), "its share is used");
         assert!(seat("o/neighbour").is_some());

@@ -128,7 +128,7 @@ async fn a_manifest_that_would_cost_its_host_is_refused_when_it_is_staged() {
 async fn one_tenant_fills_its_own_share_and_no_more() {
     let admission = AdmissionConfig {
         short_max: 4,
-        tenant_max: 2,
+        tenant_max: 3,
         queue_max: 4,
         wait_ms_max: 50,
         ..AdmissionConfig::default()

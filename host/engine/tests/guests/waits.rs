@@ -24,7 +24,7 @@ fn wait(deadline_ms: u32) -> Call {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_call_that_waits_holds_nothing_and_ends_with_its_deadline_its_client_or_its_host() {
-    let admission = AdmissionConfig { parked_tenant_max: 2, ..AdmissionConfig::default() };
+    let admission = AdmissionConfig { parked_tenant_max: 3, ..AdmissionConfig::default() };
     let world = World::with(EngineConfig { admission, ..World::config() }).await;
     let waiter = waiter(&world).await;
     let begun = std::time::Instant::now();

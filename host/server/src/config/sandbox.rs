@@ -205,7 +205,7 @@ impl Jobs {
                 "concurrency",
                 32,
                 (1, 1_000),
-                "jobs that this replica runs at once; one organization alone gets half of them",
+                "jobs that this replica runs at once; one organization alone gets half of them at most",
             ),
             deadline_ms: of.within(
                 "deadline_ms",
@@ -258,7 +258,7 @@ pub(super) fn egress(mut of: Section<'_>) -> Egress {
         ),
         tenant_connections_max: of.within(
             "tenant_connections_max",
-            32,
+            64,
             (1, 10_000),
             "outbound requests at once of one organization",
         ),
