@@ -7,10 +7,10 @@ use charter_tests::world::Builder;
 use charter_tests::{Answer, Client, Tenant, World, on_both};
 use serde_json::{Value, json};
 
-/// Calls at once of one organization: as many as it may have.
-const CALLS: usize = 64;
-/// Nested calls of one organization: half of those of the first depth.
-const NESTED: usize = 24;
+/// Calls at once of one person's keys: as many as they may have.
+const CALLS: usize = 28;
+/// Nested calls of one organization: nearly half of those of the first depth.
+const NESTED: usize = 21;
 
 fn scripted(world: &World) -> [Tenant; 2] {
     world.install("script", &Artefacts::get().fixture("script"));
