@@ -91,10 +91,10 @@ impl Memory {
         Ok(Piece { memory: self.clone(), counted, bytes })
     }
 
-    /// The bytes that a share has.
-    pub fn of(&self, name: &str) -> usize {
+    /// Looks at the bytes that shares have, all at one moment.
+    pub fn look<T>(&self, look: impl FnOnce(&dyn Fn(&str) -> usize) -> T) -> T {
         let held = self.lock();
-        held.shared.of(name) + held.floors.of(name)
+        look(&|name| held.shared.of(name) + held.floors.of(name))
     }
 
     fn lock(&self) -> MutexGuard<'_, Held> {
@@ -112,11 +112,6 @@ impl Piece {
     /// How large it is.
     pub fn bytes(&self) -> usize {
         self.bytes
-    }
-
-    /// Whether it lies in what everybody shares.
-    pub fn is_shared(&self) -> bool {
-        matches!(self.counted, Counted::Shared(_))
     }
 
     /// Makes it larger, of the same owner.
