@@ -35,8 +35,6 @@ use crate::{Governance, sums};
 
 /// Records of one read.
 const PAGE: u32 = 1_000;
-/// How far the clocks of hosts may differ.
-const CLOCKS_MS: i64 = 60 * 60 * 1_000;
 /// Looks at a meter that others have count, and that begins anew each time.
 const LOOKS_MAX: u32 = 3;
 
@@ -338,7 +336,7 @@ impl Case {
         cap: &Cap,
         since: Instant,
     ) -> Result<(i64, Option<Told>), Refusal> {
-        let times = self.times_of(cap, (since, Instant::LAST));
+        let times = (since, Instant::LAST);
         if cap.is_own() || !cap.meter.reach.is_shared() {
             return Ok((self.sum_spent(store, cap, times).await?, None));
         }
@@ -347,14 +345,6 @@ impl Case {
         let organization = self.organization.id.as_str();
         let sum = records::sum_at_once(store, organization, project, times, &cap.meter).await?;
         Ok((sum.0, sum.1.and_then(|meter| meter.told)))
-    }
-
-    /// The part of a time in which something may have been spent in a cap's scope: nothing was in a
-    /// project before it was made.
-    fn times_of(&self, cap: &Cap, (since, until): (Instant, Instant)) -> (Instant, Instant) {
-        let project = self.project.as_ref().filter(|_| cap.scope == "project" && !cap.is_own());
-        let made = project.map(|project| project.created_at.plus_ms(-CLOCKS_MS));
-        (made.map_or(since, |made| since.max(made)), until)
     }
 
     /// The sum of the spend records of a cap's scope from a moment on, or up to another.
@@ -381,7 +371,6 @@ impl Case {
             false => Whose::User(&cap.meter.reach),
         };
         let of_all = cap.is_own() || cap.scope != "project";
-        let times = self.times_of(cap, times);
         let project = self.project.as_ref().map(|project| project.id.as_str());
         let (mut sum, mut looked) = (0_i64, 0);
         let add = |record: &Value| {

@@ -167,6 +167,10 @@ async fn open(
         };
         let (recent, told) = case.sum_recent(store, &cap, settled).await?;
         drop(place);
+        if cap.calendar.window(store.now()).starts != since {
+            // It has ended amid the sum, which may have seen something of the next.
+            return Ok(());
+        }
         let spent = before.saturating_add(recent);
         let (gauge, same) = match told {
             Some(told) => (found.sum_up_as_of(spent, told), None),

@@ -71,16 +71,18 @@ pub struct Meter {
     /// The current window, and others in which something is still held: a hold counts where it was
     /// admitted.
     pub counts: BTreeMap<Slot, Count>,
-    /// The tallies of it since its cap first began: a sum of spend records, which takes a while, is of a
-    /// moment of these, and what was captured after it is added. Absent in rows of earlier builds, which
+    /// The tallies of it: a sum of spend records, which takes a while, is of a moment of these, and what
+    /// was captured after it is added. Absent before the first one, and in rows of earlier builds, which
     /// leave it out of those that they write.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub told: Option<Told>,
 }
 
-/// All that a meter was ever told of as spent.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+/// All that a meter was told of as spent, one tally after the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Told {
+    /// The moment of the first one.
+    pub since: Instant,
     /// How much.
     pub spent: i64,
     /// The last moment of it.
@@ -179,8 +181,7 @@ impl Meter {
     /// yet. `before` is the row that an earlier cap has left.
     pub fn begin(before: Option<Self>) -> Self {
         let none = || Self::new(Slot::without_cap(), 0);
-        let before = before.unwrap_or_else(none);
-        Self { whole: false, told: Some(before.told.unwrap_or_default()), ..before }
+        Self { whole: false, ..before.unwrap_or_else(none) }
     }
 
     /// The scope counts in a window from now on, from what its spend records say: `spent` is what
@@ -204,12 +205,14 @@ impl Meter {
         Ok(())
     }
 
-    /// The amount that it was told of after a moment, if that is known, and nothing was in a later window.
+    /// The amount that it was told of after a moment, if that is known, and nothing of it was in a later
+    /// window.
     fn told_since(&self, since: Told, slot: &Slot) -> Option<i64> {
-        let told = self.told?;
+        let told = self.told.filter(|told| told.since == since.since)?;
         let more = told.spent.checked_sub(since.spent).filter(|more| *more >= 0)?;
-        let is_over = Calendar::of(slot)?.window(told.at).slot.follows(slot);
-        (!is_over).then_some(more)
+        let is_over = || Some(Calendar::of(slot)?.window(told.at).slot.follows(slot));
+        let moved = told.at > since.at && is_over()?;
+        (!moved).then_some(more)
     }
 
     /// The amounts in the current window.
@@ -301,7 +304,9 @@ impl Meter {
         let count = self.counts.entry(counted.clone()).or_default();
         let spent = if tally.beyond { &mut count.over_spent } else { &mut count.spent };
         *spent = spent.saturating_add(tally.spent);
-        if let Some(told) = self.told.as_mut().filter(|_| tally.spent != 0) {
+        let first = Told { since: tally.at, spent: 0, at: tally.at };
+        let told = self.told.get_or_insert(first);
+        if tally.spent != 0 {
             told.spent = told.spent.saturating_add(tally.spent);
             told.at = told.at.max(tally.at);
         }
@@ -453,23 +458,31 @@ mod tests {
             meter.tally(&Slot::without_cap(), tally);
         };
         let mut meter = Meter::begin(None);
+        assert_eq!(meter.told, None);
         captured(&mut meter, 5, 2);
         let (then, sum) = (meter.told, 5);
-        assert_eq!(then, Some(Told { spent: 5, at: noon(2) }));
+        assert_eq!(then, Some(Told { since: noon(2), spent: 5, at: noon(2) }));
         captured(&mut meter, 7, 2);
         let mut opened = meter.clone();
         opened.open(&day(2), sum, then).unwrap();
         assert_eq!(opened.now(), Count { spent: 12, ..Count::default() });
         opened.open(&day(2), 1_000, then).unwrap();
         assert_eq!(opened.now().spent, 12, "it counts already");
-        // A window that nobody knows of: the last was after it, or an earlier build has written the row.
+        // The window is over by then.
         captured(&mut meter, 1, 3);
         assert_eq!(meter.clone().open(&day(2), sum, then), Err(Denied::Moved));
-        assert_eq!(meter.clone().open(&day(2), sum, meter.told), Err(Denied::Moved), "it is over");
         assert_eq!(meter.clone().open(&day(3), sum, meter.told), Ok(()), "nothing since");
-        let earlier = Meter { told: None, ..meter.clone() };
-        assert_eq!(earlier.clone().open(&day(3), sum, then), Err(Denied::Moved));
-        assert_eq!(Meter::begin(Some(earlier)).open(&day(3), sum, then), Err(Denied::Moved));
+        // Of a clock that was ahead nothing is left.
+        let mut behind = meter.clone();
+        let then_ahead = behind.told;
+        captured(&mut behind, 2, 2);
+        behind.open(&day(2), sum, then_ahead).unwrap();
+        assert_eq!(behind.now().spent, sum + 2);
+        // An earlier build has written the row, and what was told of begins anew.
+        let mut anew = Meter { told: None, ..meter.clone() };
+        assert_eq!(anew.clone().open(&day(3), sum, then), Err(Denied::Moved));
+        captured(&mut anew, 100, 3);
+        assert_eq!(anew.open(&day(3), sum, then), Err(Denied::Moved));
         // It is told of what is captured beyond a cap, too; and goes on as caps come and go.
         let before = Meter::begin(Some(meter));
         let mut beyond = before.clone();

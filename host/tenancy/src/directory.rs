@@ -224,8 +224,6 @@ pub struct ProjectRecord {
     pub default_kit: KitId,
     /// The spend cap of all of its users together.
     pub budget: Option<Budget>,
-    /// When it was made.
-    pub created_at: Instant,
     /// Its version.
     pub version: u64,
 }
@@ -419,7 +417,6 @@ impl Directory {
     ) -> Result<Option<Arc<ProjectRecord>>, Unreadable> {
         let decode = |found: Project, row: &Row| ProjectRecord {
             version: row.version,
-            created_at: row.created_at,
             budget: found.budget,
             id: found.id,
             organization: found.organization,
