@@ -42,7 +42,7 @@ const AGAIN_SECONDS: u32 = 120;
 /// Runs of a job whose work must not be lost: with the waits between them more than a day.
 const ATTEMPTS: u32 = 100;
 /// Jobs that may wait to tell an issuer what one caller has changed of a card.
-const MIRRORS_MAX: i64 = 60;
+const MIRRORS_MAX: i64 = 4;
 const MINUTE_MS: i64 = 60_000;
 /// The issuer keeps idempotency keys for a day: nothing is asked again after this.
 const ASKED_SECONDS: u32 = 20 * 3_600;

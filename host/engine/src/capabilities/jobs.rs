@@ -130,8 +130,8 @@ impl Work {
     /// All that somebody else sends to the organization finds a part of it taken, as does all that a
     /// pinned credential has asked for, a user's more than a project's, in runs as well; and all that is
     /// for later, because what is due makes room by itself. The first job that a run leaves takes the
-    /// run's place, and a provider's word has happened: neither may wait until there is room, or there
-    /// never is.
+    /// run's place, what runs leave that no agent has asked for governs the rest, and a provider's word has
+    /// happened: none of these may wait until there is room, or there never is.
     fn part_for(&self, record: &JobRecord, all: u64) -> u64 {
         let by = self.call.scope.principal();
         if record.signal == NAME {
@@ -140,7 +140,11 @@ impl Work {
         let is_run = matches!(self.call.entry, Entry::React(_));
         match (by.actor.kind, by.behind()) {
             (ActorKind::Hook, Behind::Organization) => with_beyond(all),
-            (ActorKind::System, _) if is_run && !self.has_left => with_beyond(all),
+            (ActorKind::System, behind)
+                if is_run && (behind == Behind::Organization || !self.has_left) =>
+            {
+                with_beyond(all)
+            }
             (_, Behind::User | Behind::Stranger) => all / OTHERS_PART,
             (_, Behind::Project) => all - all / PROJECTS_PART,
             (_, Behind::Organization) if record.run_at > self.now => all - all / DUE_PART,
