@@ -70,7 +70,7 @@ impl Gate {
             |asked: Option<u64>, ours: u64| Duration::from_millis(asked.unwrap_or(ours).min(ours));
         let connect = least(outbound.connect_timeout_ms, self.settings.connect_timeout_ms);
         let own = self.connections(outbound.scope.lane());
-        let by = outbound.scope.principal().sharer();
+        let by = outbound.scope.sharer();
         // Those of one's own end; who has none left of them waits as for a connection.
         let seat = tokio::time::timeout(connect, own.seat(&by)).await;
         let seat = seat.map_err(|_| EgressError::TooMany)?;

@@ -286,7 +286,7 @@ mod tests {
     }
 
     fn sharer(name: &str) -> Sharer {
-        Sharer { pinned: false, name: name.into() }
+        Sharer { within: None, name: name.into() }
     }
 
     fn wish<'a>(by: &'a Sharer, primitive: &'a Arc<Lobby>) -> Wish<'a> {

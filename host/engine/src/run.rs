@@ -54,7 +54,7 @@ pub(crate) async fn call(shared: &Arc<Shared>, component: Arc<Component>, call: 
         let deadline = started + Duration::from_millis(call.deadline_ms.into());
         let mut run = Run {
             tenant: shared.admission.tenant(call.scope.lane()),
-            sharer: call.scope.principal().sharer(),
+            sharer: call.scope.sharer(),
             started: shared.clock.now(),
             shared,
             component,

@@ -13,7 +13,8 @@ const FIRST_PART: usize = 8;
 #[derive(Clone, Debug)]
 pub struct Places<P> {
     all: usize,
-    reserve: bool,
+    /// How many of those that are free a party may hold for one; 0 where it may take whatever is free.
+    reserve: usize,
     taken: usize,
     held: BTreeMap<P, usize>,
     waiting: BTreeMap<P, Queue>,
@@ -33,7 +34,7 @@ impl<P: Clone + Ord> Places<P> {
     pub fn open(all: usize) -> Self {
         Self {
             all,
-            reserve: false,
+            reserve: 0,
             taken: 0,
             held: BTreeMap::new(),
             waiting: BTreeMap::new(),
@@ -45,7 +46,13 @@ impl<P: Clone + Ord> Places<P> {
     /// free beside an eighth, which is for those who hold none. One alone gets nearly half of them, two
     /// less than a third each, and there is room for the next.
     pub fn with_reserve(all: usize) -> Self {
-        Self { reserve: true, ..Self::open(all) }
+        Self { reserve: 1, ..Self::open(all) }
+    }
+
+    /// The same, where one party alone gets nearly three quarters: among parties that one bound around
+    /// them leaves little.
+    pub fn with_small_reserve(all: usize) -> Self {
+        Self { reserve: 3, ..Self::open(all) }
     }
 
     /// How many nobody holds.
@@ -77,7 +84,7 @@ impl<P: Clone + Ord> Places<P> {
         let free = self.free();
         let held = self.count_held(party);
         let kept = if held == 0 { 0 } else { self.all / FIRST_PART };
-        free > 0 && (!self.reserve || held < free.saturating_sub(kept))
+        free > 0 && (self.reserve == 0 || held < self.reserve * free.saturating_sub(kept))
     }
 
     /// Takes a place where the party may have one now. Behind its own that wait already it may not.
@@ -164,6 +171,15 @@ mod tests {
     }
 
     #[test]
+    fn a_small_reserve_leaves_a_party_alone_nearly_three_quarters() {
+        for (all, alone) in [(1, 1), (2, 2), (4, 3), (28, 19), (64, 42)] {
+            let mut places = Places::with_small_reserve(all);
+            assert_eq!(std::iter::from_fn(|| places.enter(&"a").then_some(())).count(), alone);
+            assert!(all < 3 || places.enter(&"b"), "{all}");
+        }
+    }
+
+    #[test]
     fn a_few_parties_leave_places_to_many_who_hold_none() {
         let mut places = Places::with_reserve(128);
         for party in 0..9 {
@@ -235,10 +251,14 @@ mod tests {
         #[test]
         fn nobody_waits_who_could_be_let_in_and_nothing_is_lost(
             all in 1..20_usize,
-            reserve in any::<bool>(),
+            reserve in 0..3_usize,
             steps in proptest::collection::vec(step(), 0..200),
         ) {
-            let mut places = if reserve { Places::with_reserve(all) } else { Places::open(all) };
+            let mut places = match reserve {
+                0 => Places::open(all),
+                1 => Places::with_reserve(all),
+                _ => Places::with_small_reserve(all),
+            };
             let (mut inside, mut outside): (Vec<u8>, Vec<(u8, u64)>) = (Vec::new(), Vec::new());
             for step in steps {
                 match step {
@@ -267,7 +287,7 @@ mod tests {
                     prop_assert_eq!(places.count_held(party), held);
                     let waiting = outside.iter().filter(|(other, _)| other == party).count();
                     prop_assert_eq!(places.count_waiting(party), waiting);
-                    let share = if reserve && held > 0 { held + all / FIRST_PART } else { 0 };
+                    let share = if reserve > 0 && held > 0 { held + all / FIRST_PART } else { 0 };
                     prop_assert!(places.free() <= share, "{} of {} free, {held} held", places.free(), all);
                 }
             }

@@ -86,8 +86,8 @@ pub enum Behind {
 /// about them, and what an agent does counts as the agent's whoever does it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sharer {
-    /// Whether it shares what all pinned credentials have together.
-    pub pinned: bool,
+    /// The project whose part of what pinned credentials have together it shares, if it is pinned.
+    pub within: Option<Arc<str>>,
     /// Its name among the others.
     pub name: Arc<str>,
 }
@@ -131,22 +131,6 @@ impl Principal {
             _ if self.is_pinned() => Behind::Project,
             _ => Behind::Organization,
         }
-    }
-
-    /// The name by which it counts among those who share what the organization has at once.
-    pub fn sharer(&self) -> Sharer {
-        let id = |kind: &str, id: Option<&str>| format!("{kind} {}", id.unwrap_or_default()).into();
-        let behind = self.behind();
-        let name = match (behind, self.actor.kind) {
-            (Behind::User, _) => id("user", self.user.as_ref().map(UserId::as_str)),
-            (Behind::Project, _) => id("project", self.project.as_ref().map(ProjectId::as_str)),
-            (Behind::Stranger, _) => "strangers".into(),
-            (Behind::Organization, ActorKind::Key) if self.root.is_none() => {
-                id("key", Some(&self.actor.id))
-            }
-            (Behind::Organization, kind) => id(kind.as_str(), self.root.as_deref()),
-        };
-        Sharer { pinned: behind != Behind::Organization, name }
     }
 
     /// The host, doing later what this principal asks for now: with no power that it lacks, and
@@ -401,6 +385,25 @@ impl Proof {
 }
 
 impl Scope {
+    /// The name by which its principal counts among those who share what the organization has at once.
+    pub fn sharer(&self) -> Sharer {
+        let by = &self.principal;
+        let id = |kind: &str, id: Option<&str>| format!("{kind} {}", id.unwrap_or_default()).into();
+        let of_project = || id("project", self.project.as_ref().map(ProjectId::as_str));
+        let (within, name) = match (by.behind(), by.actor.kind) {
+            (Behind::User, _) => {
+                (Some(of_project()), id("user", by.user.as_ref().map(UserId::as_str)))
+            }
+            (Behind::Project, _) => (Some(of_project()), of_project()),
+            (Behind::Stranger, _) => (Some("strangers".into()), "strangers".into()),
+            (Behind::Organization, ActorKind::Key) if by.root.is_none() => {
+                (None, id("key", Some(&by.actor.id)))
+            }
+            (Behind::Organization, kind) => (None, id(kind.as_str(), by.root.as_deref())),
+        };
+        Sharer { within, name }
+    }
+
     /// The organization; absent for the deployment's own calls.
     pub fn organization(&self) -> Option<&OrganizationId> {
         self.organization.as_ref()
@@ -667,16 +670,18 @@ mod tests {
     fn an_agents_requests_and_runs_share_one_part_and_a_persons_keys_and_sessions_have_two() {
         let of =
             |kind| Principal { root: Some("ada".into()), ..Principal::of(Actor::new(kind, "a")) };
-        let agent = Principal { user: Some(user()), ..of(ActorKind::Key) };
         let named = |by: &Principal| {
-            let Sharer { pinned, name } = by.sharer();
-            (pinned, name.to_string())
+            let scope = in_organization(by.clone()).project(project(), false, false).scope();
+            let Sharer { within, name } = scope.sharer();
+            (within.map(|within| within.to_string()), name.to_string())
         };
+        let of_project = format!("project {}", id(2));
+        let agent = Principal { user: Some(user()), ..of(ActorKind::Key) };
         for by in [&agent, &agent.hand_on(), &agent.hand_over()] {
-            assert_eq!(named(by), (true, format!("user {}", id(3))));
+            assert_eq!(named(by), (Some(of_project.clone()), format!("user {}", id(3))));
         }
-        let of_project = Principal { project: Some(project()), ..of(ActorKind::Key) };
-        assert_eq!(named(&of_project.hand_on()), (true, format!("project {}", id(2))));
+        let pinned = Principal { project: Some(project()), ..of(ActorKind::Key) };
+        assert_eq!(named(&pinned.hand_on()), (Some(of_project.clone()), of_project));
         let run = Principal { user: Some(user()), ..of(ActorKind::Session).hand_on() };
         for (by, name) in [
             (of(ActorKind::Key), "key ada"),
@@ -685,13 +690,13 @@ mod tests {
             (run, "system ada"),
             (Principal::of(Actor::new(ActorKind::Hook, "h")), "hook "),
         ] {
-            assert_eq!(named(&by), (false, name.into()));
+            assert_eq!(named(&by), (None, name.into()));
         }
         let anybody = Principal {
             role: Some(Role::Viewer),
             ..Principal::of(Actor::new(ActorKind::Hook, "h"))
         };
-        assert_eq!(named(&anybody), (true, "strangers".into()));
+        assert_eq!(named(&anybody), (Some("strangers".into()), "strangers".into()));
     }
 
     #[test]

@@ -43,45 +43,56 @@ pub struct Waiter {
 const PINNED: &str = "pinned";
 
 /// Places of one organization for those who share them: none of them has so many that the next finds
-/// none, and all that are pinned leave as many to the others.
+/// none, all that are pinned leave as many to the others, and so do those of one project.
 #[derive(Debug)]
 pub struct SharedLobby {
     all: Arc<Lobby>,
-    pinned: Arc<Lobby>,
+    /// Of those that are pinned, by project.
+    projects: Arc<Lobby>,
+    /// Of the same, by user.
+    users: Arc<Lobby>,
 }
 
 /// A place of an organization's; dropping it gives it back.
 #[derive(Debug)]
 pub struct SharedSeat {
     _all: Seat,
-    _pinned: Option<Seat>,
+    _pinned: Option<[Seat; 2]>,
 }
 
 impl SharedLobby {
-    /// So many places, and half of them, or one, for those that are pinned.
+    /// So many places, and nearly half of them, or one, for those that are pinned.
     pub fn new(all: usize) -> Self {
-        Self { all: Lobby::with_reserve(all), pinned: Lobby::with_reserve((all / 2).max(1)) }
+        let pinned = (all * 7 / 16).max(1);
+        let projects = Lobby::of(Places::with_small_reserve(pinned));
+        Self { all: Lobby::with_reserve(all), projects, users: Lobby::with_reserve(pinned) }
     }
 
     /// A place now, or none.
     pub fn try_enter(&self, by: &Sharer) -> Option<SharedSeat> {
-        let pinned = match by.pinned {
-            true => Some(self.pinned.try_enter(&by.name)?),
-            false => None,
+        let pinned = match &by.within {
+            Some(project) => {
+                Some([self.users.try_enter(&by.name)?, self.projects.try_enter(project)?])
+            }
+            None => None,
         };
         Some(SharedSeat { _all: self.all.try_enter(&party(by))?, _pinned: pinned })
     }
 
     /// Whether nobody holds one or waits.
     pub fn is_idle(&self) -> bool {
-        [&self.all, &self.pinned].iter().all(|lobby| lobby.lock_inside().places.is_idle())
+        let lobbies = [&self.all, &self.projects, &self.users];
+        lobbies.iter().all(|lobby| lobby.lock_inside().places.is_idle())
     }
 
     /// A place, once this one may have it.
     pub async fn seat(&self, by: &Sharer) -> SharedSeat {
-        let pinned = match by.pinned {
-            true => Some(self.pinned.seat(&by.name).await),
-            false => None,
+        let pinned = match &by.within {
+            Some(project) => {
+                let user = self.users.seat(&by.name).await;
+                Some([user, self.projects.seat(project).await])
+            }
+            None => None,
         };
         SharedSeat { _all: self.all.seat(&party(by)).await, _pinned: pinned }
     }
@@ -89,7 +100,7 @@ impl SharedLobby {
 
 /// The party that one counts as among all.
 fn party(by: &Sharer) -> Arc<str> {
-    if by.pinned { PINNED.into() } else { by.name.clone() }
+    if by.within.is_some() { PINNED.into() } else { by.name.clone() }
 }
 
 impl Lobby {
@@ -244,33 +255,36 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn one_agent_leaves_places_to_others_and_all_agents_leave_some_to_those_who_govern_them()
+    async fn agents_leave_places_to_others_of_their_project_of_others_and_to_those_who_govern_them()
     {
         let lobby = SharedLobby::new(64);
-        let of = |pinned, name: &str| Sharer { pinned, name: name.into() };
+        let agent =
+            |project: &str, user: &str| Sharer { within: Some(project.into()), name: user.into() };
+        let person = |name: &str| Sharer { within: None, name: name.into() };
         let fill = |by: Sharer| std::iter::from_fn(|| lobby.try_enter(&by)).collect::<Vec<_>>();
-        let one = fill(of(true, "user one"));
-        assert_eq!(one.len(), 14, "nearly half of what is for agents");
-        let others: Vec<_> = (0..20).flat_map(|n| fill(of(true, &format!("user {n}")))).collect();
-        assert!(lobby.try_enter(&of(true, "user one")).is_none());
-        let late = of(true, "user late");
+        let one = fill(agent("project a", "user one"));
+        assert_eq!(one.len(), 13, "nearly half of what is for agents");
+        assert!(lobby.try_enter(&agent("project a", "user two")).is_some());
+        let others: Vec<_> =
+            (0..20).flat_map(|n| fill(agent("project a", &format!("user {n}")))).collect();
+        let elsewhere = fill(agent("project b", "user b"));
+        assert!(elsewhere.len() >= 2, "{}", elsewhere.len());
+        assert!(lobby.try_enter(&agent("project c", "user c")).is_some());
+        let late = agent("project a", "user late");
         let mut waiting = Box::pin(lobby.seat(&late));
-        assert!(
-            Pin::new(&mut waiting)
-                .poll(&mut Context::from_waker(std::task::Waker::noop()))
-                .is_pending()
-        );
-        let person = fill(of(false, "key ada"));
-        assert!(person.len() >= 12 && lobby.try_enter(&of(false, "session ada")).is_some());
+        let mut cx = Context::from_waker(std::task::Waker::noop());
+        assert!(Pin::new(&mut waiting).poll(&mut cx).is_pending());
+        let keys = fill(person("key ada"));
+        assert!(keys.len() >= 12 && lobby.try_enter(&person("session ada")).is_some());
         drop(one);
         drop(waiting.await);
-        drop((others, person));
+        drop((others, elsewhere, keys));
+        assert!(lobby.is_idle());
         let small = SharedLobby::new(1);
-        let seat = small.try_enter(&of(true, "user one")).expect("a place");
-        assert!(small.try_enter(&of(false, "key ada")).is_none());
-        assert!(!small.is_idle());
+        let seat = small.try_enter(&agent("project a", "user one")).expect("a place");
+        assert!(small.try_enter(&person("key ada")).is_none() && !small.is_idle());
         drop(seat);
-        assert!(small.is_idle() && small.try_enter(&of(false, "key ada")).is_some());
+        assert!(small.is_idle() && small.try_enter(&person("key ada")).is_some());
     }
 
     proptest! {
