@@ -366,24 +366,25 @@ mod tests {
         let (person, session) =
             (Holder::from(["person p", "key one"]), Holder::signed_in("person p"));
         let names: Vec<_> = (0..40).map(|n| format!("o{n}")).collect();
-        let mut held = Vec::new();
+        let (mut held, mut owners) = (Vec::new(), Vec::new());
         for piece in [4 * MIB, 64 << 10, 1 << 10, 4] {
             for (name, who) in names.iter().flat_map(|name| [(name, &person), (name, &session)]) {
                 held.extend(flood(piece, || hold(&room, name, who)));
+                owners.resize(held.len(), name);
             }
         }
+        let of = |name: &str| room.0.memory.look(|has| has(name));
+        let had: Vec<_> = owners.iter().map(|name| of(name)).collect();
         let mut begun = underway(&held);
         let late = hold(&room, "neighbour", &person);
         assert_eq!(late.grow(MIB), Err(Full::Process), "nobody is slow yet");
         tokio::time::advance(GRACE).await;
         assert_eq!(late.grow(MIB), Ok(()));
-        let gone: Vec<_> = begun.iter_mut().map(|body| body.now_or_never().is_some()).collect();
-        // One of the first four, which are of the one that has most.
-        let (of_most, others) = gone.split_at(4);
-        assert!(of_most.contains(&true) && !others.contains(&true), "{gone:?}");
+        let gone = begun.iter_mut().zip(&had);
+        let gone = gone.filter_map(|(body, had)| body.now_or_never().map(|_| *had));
+        assert_eq!(gone.collect::<Vec<_>>(), [*had.iter().max().unwrap()]);
         // Nobody gives way to who has more.
         let most = flood(MIB, || hold(&room, "neighbour", &person));
-        let of = |name: &str| room.0.memory.look(|has| has(name));
         assert!(of("neighbour") <= names.iter().map(|name| of(name)).max().unwrap() + MIB);
         // A body that is read, and at work, gives way no more.
         drop((begun, most));
