@@ -347,7 +347,6 @@ fn errors_come_in_the_format_that_is_asked_for_first() {
     }
 }
 
-/// A host that holds 4 MiB of bodies.
 /// The value of a gauge of the server's.
 fn gauge(world: &World, name: &str) -> f64 {
     let text = world.operator().get("/metrics").text();
@@ -355,6 +354,7 @@ fn gauge(world: &World, name: &str) -> f64 {
     found.and_then(|value| value.parse().ok()).unwrap_or_default()
 }
 
+/// A host that holds 4 MiB of bodies.
 fn little_room() -> Builder {
     Builder::new()
         .environment("CHARTER_HTTP_BODIES_BYTES_MAX", "4194304")
@@ -419,6 +419,34 @@ on_both! {
         assert_ne!(other.client.post("/v1/users", &large).status, 429);
         drop(raw);
         until("its share is free", || greedy.client.post("/v1/users", &large).status != 429);
+    }
+}
+
+on_both! {
+    fn a_body_that_is_slow_gives_way_to_who_has_less(world: little_room()) {
+        let held = || gauge(world, "charter_request_body_bytes");
+        let begin = |tenant: &charter_tests::Tenant, bytes: usize| {
+            let all = held() + bytes as f64;
+            let mut raw = Raw::connect(world.server().address()).unwrap();
+            let fields = "content-type: application/json\r\ncontent-length: 1048576\r\n";
+            assert!(raw.say(head("POST /v1/users", tenant, fields).as_bytes()));
+            assert!(raw.say(&vec![b' '; bytes]));
+            until("the server holds it", || held() >= all);
+            raw
+        };
+        let other = world.register();
+        let _own = begin(&other, 1_000);
+        let mut hogs = [[520_000, 500_000, 500_000, 500_000], [500_000, 500_000, 500_000, 220_000]]
+            .concat()
+            .into_iter()
+            .chain([200_000, 110_000, 60_000, 30_000])
+            .map(|bytes| begin(&world.register(), bytes))
+            .collect::<Vec<_>>();
+        let large = json!({"name": "n", "metadata": {"x": "y".repeat(60_000)}});
+        until("a body that is whole finds room", || ![429, 503].contains(&other.client.post("/v1/users", &large).status));
+        let heard = hogs[0].rest();
+        assert_eq!(statuses(&heard), [503], "who has most gave way: {heard}");
+        assert!(heard.contains("The body took long while others found no room."), "{heard}");
     }
 }
 

@@ -8,7 +8,6 @@
 //! so that outer calls that wait for inner ones cannot lock each other out.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -19,6 +18,7 @@ use charter_store::{Lobby, Seat, SharedLobby, SharedSeat};
 
 use crate::config::AdmissionConfig;
 use crate::fairness::Party;
+use crate::room::{Bytes, Room, TenantRoom};
 
 /// The places of this process.
 #[derive(Debug)]
@@ -26,6 +26,8 @@ pub(crate) struct Admission {
     config: AdmissionConfig,
     short: Arc<Lobby>,
     long: Arc<Lobby>,
+    /// Places that callers cannot take: of jobs and providers' questions.
+    runs: Arc<Lobby>,
     /// By depth, the outermost first.
     nested: Vec<Arc<Lobby>>,
     /// Places in the queue: whoever waits holds one.
@@ -33,7 +35,7 @@ pub(crate) struct Admission {
     /// Places of calls that wait for a change.
     parked: Arc<Lobby>,
     tenants: Mutex<HashMap<Arc<str>, Arc<Tenant>>>,
-    bytes: Arc<ByteCount>,
+    room: Arc<Room>,
 }
 
 /// One tenant's places.
@@ -43,39 +45,7 @@ pub(crate) struct Tenant {
     party: Arc<Party>,
     places: SharedLobby,
     parked: SharedLobby,
-    bytes: AtomicUsize,
-}
-
-/// The bytes of this process.
-#[derive(Debug)]
-struct ByteCount {
-    used: AtomicUsize,
-    max: usize,
-}
-
-/// The bytes that one call's tenant and the process have left.
-#[derive(Debug)]
-pub(crate) struct Bytes {
-    tenant: Arc<Tenant>,
-    all: Arc<ByteCount>,
-}
-
-impl Bytes {
-    /// Takes this many, or none: a tenant may hold no more than is left for the others.
-    pub(crate) fn take(&self, amount: usize) -> bool {
-        let all = self.all.used.fetch_add(amount, Relaxed).saturating_add(amount);
-        let own = self.tenant.bytes.fetch_add(amount, Relaxed).saturating_add(amount);
-        let admitted = all.saturating_add(own) <= self.all.max;
-        if !admitted {
-            self.give(amount);
-        }
-        admitted
-    }
-    /// Gives this many back.
-    pub(crate) fn give(&self, amount: usize) {
-        self.tenant.bytes.fetch_sub(amount, Relaxed);
-        self.all.used.fetch_sub(amount, Relaxed);
-    }
+    room: Arc<TenantRoom>,
 }
 
 /// A call's places; dropping it gives them back.
@@ -97,6 +67,8 @@ pub(crate) struct Wish<'a> {
     pub(crate) primitive: &'a Arc<Lobby>,
     /// How long it may take.
     pub(crate) class: CallLength,
+    /// Whether it is a job's run or a provider's question, rather than a caller's request.
+    pub(crate) runs: bool,
     /// How many calls it lies in.
     pub(crate) depth: u8,
     /// The bytes that its request's body holds.
@@ -137,11 +109,12 @@ impl Admission {
         Self {
             short: Lobby::with_reserve(config.short_max),
             long: Lobby::with_reserve(config.long_max),
+            runs: Lobby::with_reserve(config.runs_max),
             nested: depths(config.nested_max).map(Lobby::with_reserve).collect(),
             queue: Lobby::with_reserve(config.queue_max),
             parked: Lobby::with_reserve(config.parked_max),
             tenants: Mutex::default(),
-            bytes: Arc::new(ByteCount { used: AtomicUsize::new(0), max: config.bytes_max }),
+            room: Room::new(config.bytes_max),
             config,
         }
     }
@@ -166,15 +139,15 @@ impl Admission {
             party: Party::new(name.clone()),
             places: SharedLobby::new(self.config.tenant_max),
             parked: SharedLobby::new(self.config.parked_tenant_max),
-            bytes: AtomicUsize::new(0),
+            room: Arc::default(),
         });
         tenants.insert(name, tenant.clone());
         tenant
     }
 
-    /// The count of bytes that a tenant's guest memory adds to.
-    pub(crate) fn bytes(&self, tenant: &Arc<Tenant>) -> Arc<Bytes> {
-        Arc::new(Bytes { tenant: tenant.clone(), all: self.bytes.clone() })
+    /// The count of bytes that the memory of this one's calls adds to.
+    pub(crate) fn bytes(&self, tenant: &Tenant, by: &Sharer) -> Arc<Bytes> {
+        Arc::new(self.room.bytes(&tenant.room, by))
     }
 
     /// Waits for places, at most as long as is wished and configured.
@@ -194,10 +167,16 @@ impl Admission {
                 };
                 let own = self.take_tenant_place(tenant, wish.by, deadline).await?;
                 let primitive = self.seat(tenant, wish.primitive, deadline).await?;
-                (Some(own), Some(primitive), self.seat(tenant, class, deadline).await?)
+                let beyond = wish.runs.then_some(&self.runs);
+                let mut lobbies = [Some(class), beyond].into_iter().flatten();
+                let seat = match lobbies.find_map(|places| places.try_enter(&tenant.name)) {
+                    Some(seat) => seat,
+                    None => self.seat(tenant, class, deadline).await?,
+                };
+                (Some(own), Some(primitive), seat)
             }
         };
-        let bytes = self.bytes(tenant);
+        let bytes = self.bytes(tenant, wish.by);
         if !bytes.take(wish.body_bytes) {
             return Err(Full { tenant: false });
         }
@@ -274,12 +253,13 @@ mod tests {
         Admission::new(AdmissionConfig {
             short_max: 4,
             long_max: 1,
+            runs_max: 1,
             nested_max: 8,
             tenant_max: 3,
             primitive_max: 4,
             queue_max: 4,
             wait_ms_max: 1_000,
-            bytes_max: 120,
+            bytes_max: 400,
             parked_max: 2,
             parked_tenant_max: 1,
         })
@@ -294,6 +274,7 @@ mod tests {
             by,
             primitive,
             class: CallLength::Short,
+            runs: false,
             depth: 0,
             body_bytes: 0,
             wait: Duration::ZERO,
@@ -317,13 +298,17 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn long_calls_and_nested_ones_have_places_of_their_own_and_so_has_each_depth() {
+    async fn long_calls_runs_and_nested_ones_have_places_of_their_own_and_so_has_each_depth() {
         let admission = small();
         let (by, tenant, primitive) =
             (sharer("key ada"), admission.tenant("t"), admission.primitive());
         let wish = wish(&by, &primitive);
         let _long =
             admission.enter(&tenant, Wish { class: CallLength::Long, ..wish }).await.unwrap();
+        let other = admission.tenant("other");
+        let run = Wish { class: CallLength::Long, runs: true, ..wish };
+        let _run = admission.enter(&other, run).await.unwrap();
+        assert_eq!(admission.enter(&other, run).await.unwrap_err(), Full { tenant: false });
         let _short = admission.enter(&tenant, wish).await.unwrap();
         let mut nested = Vec::new();
         for depth in 1..=NESTED_DEPTH_MAX {
@@ -360,14 +345,13 @@ mod tests {
             (sharer("key ada"), admission.tenant("t"), admission.primitive());
         let wish = Wish { body_bytes: 50, ..wish(&by, &primitive) };
         let place = admission.enter(&tenant, wish).await.unwrap();
-        assert!(place.bytes().take(10));
-        assert!(!place.bytes().take(1), "a tenant alone gets half of all bytes");
-        let other = admission.bytes(&admission.tenant("other"));
-        assert!(other.take(30) && !other.take(1), "and another half of the rest");
-        other.give(30);
-        place.bytes().give(10);
+        assert!(place.bytes().take(37) && !place.bytes().take(1), "with the body");
+        let other = admission.bytes(&admission.tenant("other"), &by);
+        assert!(other.take(65) && !other.take(1), "less where others hold some");
+        other.give(65);
+        place.bytes().give(37);
         drop(place);
-        assert!(admission.enter(&tenant, Wish { body_bytes: 60, ..wish }).await.is_ok());
+        assert!(admission.enter(&tenant, Wish { body_bytes: 87, ..wish }).await.is_ok());
     }
 
     #[tokio::test]
@@ -402,7 +386,7 @@ mod tests {
         drop(admission.park(&next, &by).unwrap());
         held.clear();
         let alone = std::iter::from_fn(|| admission.park(&next, &by).ok()).collect::<Vec<_>>();
-        assert_eq!(alone.len(), parked_tenant_max * 7 / 16, "each gave back what it had");
+        assert_eq!(alone.len(), 448, "each gave back what it had");
     }
 
     #[tokio::test]
@@ -485,12 +469,12 @@ mod tests {
                     prop_assert!(outermost.clone().filter(|(other, ..)| *other == who).count() <= 3);
                 }
                 let bytes: usize = held.iter().map(|(_, _, bytes, _)| bytes).sum();
-                prop_assert_eq!(admission.bytes.used.load(Relaxed), bytes);
-                prop_assert!(bytes <= 120);
+                prop_assert_eq!(admission.room.used(), bytes);
+                prop_assert!(bytes <= 400);
             }
             drop(held);
-            prop_assert_eq!(admission.bytes.used.load(Relaxed), 0);
-            let all = Wish { body_bytes: 60, ..wish(&by, &primitive) };
+            prop_assert_eq!(admission.room.used(), 0);
+            let all = Wish { body_bytes: 87, ..wish(&by, &primitive) };
             prop_assert!(runtime.block_on(admission.enter(&admission.tenant("d"), all)).is_ok());
         }
     }

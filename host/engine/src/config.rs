@@ -68,6 +68,8 @@ pub struct AdmissionConfig {
     pub short_max: usize,
     /// Long calls at once.
     pub long_max: usize,
+    /// Jobs and providers' questions at once beyond both, where callers hold those.
+    pub runs_max: usize,
     /// Nested calls at once, of all depths: reserves that outer calls cannot use up.
     pub nested_max: usize,
     /// Calls of one organization at once.
@@ -91,6 +93,7 @@ impl Default for AdmissionConfig {
         Self {
             short_max: 256,
             long_max: 128,
+            runs_max: 24,
             nested_max: 96,
             tenant_max: 64,
             primitive_max: 192,
@@ -127,12 +130,14 @@ mod tests {
     fn whoever_is_let_in_finds_an_instance_and_room_for_the_next() {
         let EngineConfig { instances_max, guest_memory_bytes_max, admission, .. } =
             EngineConfig::default();
-        let AdmissionConfig { short_max, long_max, nested_max, tenant_max, .. } = admission;
-        assert!(short_max + long_max + nested_max <= instances_max as usize);
+        let AdmissionConfig { short_max, long_max, runs_max, nested_max, tenant_max, .. } =
+            admission;
+        let places = short_max + long_max + runs_max + nested_max;
+        assert!(places <= instances_max as usize);
         let all = [short_max, long_max, admission.primitive_max, admission.queue_max];
         assert!(all.iter().all(|places| tenant_max < *places), "no organization alone fills one");
         assert!(admission.parked_tenant_max < admission.parked_max);
         assert!(admission.primitive_max < short_max + long_max, "no primitive alone fills all");
-        assert!(guest_memory_bytes_max < admission.bytes_max / 2, "one call is within a share");
+        assert!(guest_memory_bytes_max < admission.bytes_max / 16, "a call is within an agent's");
     }
 }

@@ -4,6 +4,7 @@
 //! Knows codes only as text: `kernel::refusal` holds the list and the statuses.
 
 pub(crate) use charter_kernel::apply::rule;
+use charter_kernel::limits::WAITING_REQUEST_BYTES_MAX;
 use charter_kernel::refusal::Failure;
 use charter_store::{ReadError, WriteError};
 use serde_json::json;
@@ -62,6 +63,15 @@ pub(crate) fn too_much_held() -> Failure {
         reason: Some("too_much_held".into()),
         hint: Some("read less at a time, or commit what there is so far".into()),
         ..failure("payload_too_large", "the call holds as much of what it read and wrote as it may")
+    }
+}
+
+/// A request that holds more than one that waits may.
+pub(crate) fn too_large_to_wait() -> Failure {
+    let told = format!("a request of more than {WAITING_REQUEST_BYTES_MAX} bytes cannot wait");
+    Failure {
+        hint: Some("send less, or ask for an answer at once".into()),
+        ..failure("payload_too_large", told)
     }
 }
 

@@ -28,6 +28,7 @@ pub mod leave;
 mod limiter;
 mod load;
 mod outbound;
+mod room;
 mod run;
 mod sandbox;
 mod shared;

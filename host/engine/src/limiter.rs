@@ -8,7 +8,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 
-use crate::admission::Bytes;
+use crate::room::Bytes;
 use crate::sandbox::{FIT, TABLES_ELEMENTS_MAX};
 
 /// Core instances of one call.

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
+use charter_kernel::limits::WAITING_REQUEST_BYTES_MAX;
 use charter_kernel::refusal::Failure;
 use charter_kernel::scope::Sharer;
 use charter_kernel::time::Instant;
@@ -21,7 +22,7 @@ use crate::admission::{Tenant, Wish};
 use crate::answer::Outcome;
 use crate::call::{Call, EndingResult, Entry};
 use crate::component::Component;
-use crate::failure::rule;
+use crate::failure::{rule, too_large_to_wait};
 use crate::shared::Shared;
 use crate::stats::{OutcomeClass, PrimitiveStats};
 use crate::story::{Abort, COMMITTED, Story, TakeRecord, permits};
@@ -191,6 +192,7 @@ impl Run {
             by: &self.sharer,
             primitive: &self.component.places,
             class: self.call.class,
+            runs: matches!(self.call.entry, Entry::React(_)),
             depth: self.call.lineage.depth(),
             body_bytes: self.call.body_bytes(),
             wait: left,
@@ -426,6 +428,9 @@ impl Run {
                     Vec::new(),
                 )
                 .await;
+        }
+        if self.call.body_bytes() > WAITING_REQUEST_BYTES_MAX {
+            return self.refuse(too_large_to_wait(), Vec::new()).await;
         }
         let target = self
             .component

@@ -67,6 +67,9 @@ pub const SHORT_DEADLINE_MS_MAX: u32 = 30 * 1_000;
 pub const CALL_MS_MAX: u32 = 60 * 60 * 1_000;
 /// Jobs of one organization that wait or run, where the operator sets no other number.
 pub const JOBS_WAITING_MAX: u64 = 10_000;
+/// Bytes of a request that waits for a change: its body, and its query as JSON. Many wait at once, and
+/// hold them as long as they do.
+pub const WAITING_REQUEST_BYTES_MAX: usize = 16 * 1024;
 /// Schedules of one organization, where the operator sets no other number.
 pub const SCHEDULES_MAX: u64 = 1_000;
 /// Calls of primitives within each other, the outermost not counted.

@@ -55,6 +55,11 @@ impl<P: Clone + Ord> Places<P> {
         Self { reserve: 3, ..Self::open(all) }
     }
 
+    /// How many one party alone may hold of them.
+    pub fn alone(&self) -> usize {
+        (0..self.all).take_while(|held| self.lets(*held, self.all - held)).count()
+    }
+
     /// How many nobody holds.
     pub fn free(&self) -> usize {
         self.all.saturating_sub(self.taken)
@@ -81,8 +86,11 @@ impl<P: Clone + Ord> Places<P> {
     }
 
     fn admits(&self, party: &P) -> bool {
-        let free = self.free();
-        let held = self.count_held(party);
+        self.lets(self.count_held(party), self.free())
+    }
+
+    /// Whether who holds so many may have one more where so many are free.
+    fn lets(&self, held: usize, free: usize) -> bool {
         let kept = if held == 0 { 0 } else { self.all / FIRST_PART };
         free > 0 && (self.reserve == 0 || held < self.reserve * free.saturating_sub(kept))
     }
@@ -163,6 +171,7 @@ mod tests {
     fn one_party_alone_gets_half_of_what_is_reserved_at_most_and_all_of_what_is_open() {
         for (all, alone) in [(1, 1), (2, 1), (3, 2), (4, 2), (64, 28), (256, 112)] {
             let mut reserved = Places::with_reserve(all);
+            assert_eq!(reserved.alone(), alone);
             assert_eq!(std::iter::from_fn(|| reserved.enter(&"a").then_some(())).count(), alone);
             assert!(all == 1 || reserved.is_share_used(&"a"), "{all}");
             let mut open = Places::open(all);

@@ -11,6 +11,7 @@ use std::thread::available_parallelism;
 use crate::config::Config;
 
 pub mod answers;
+pub mod bodies;
 pub mod checks;
 pub mod holder;
 pub mod lines;
@@ -23,11 +24,11 @@ pub mod strangers;
 pub mod streams;
 
 use answers::Answers;
+use bodies::BodyRoom;
 use bytes::Bytes;
 use checks::Checks;
 use lines::SharedLines;
 use rate::Buckets;
-use room::BodyRoom;
 use running::Running;
 use strangers::Strangers;
 use streams::Streams;

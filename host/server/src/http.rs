@@ -56,7 +56,7 @@ pub enum Door {
 }
 
 /// The other side of a connection.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Peer {
     /// Its address.
     pub address: IpAddr,
@@ -64,6 +64,8 @@ pub struct Peer {
     pub tls: bool,
     /// The listener that it came to.
     pub door: Door,
+    /// Cuts the connection; absent where a proxy has it for other clients, too.
+    pub cut: Option<CancellationToken>,
 }
 
 /// Answers one request of a peer.

@@ -23,8 +23,9 @@ use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
 
 use crate::app::App;
-use crate::http::Peer;
+use crate::bounds::answers::Wire;
 use crate::http::body::Body;
+use crate::http::{Door, Peer};
 use crate::metrics::RequestOutcome;
 
 pub mod accept;
@@ -67,7 +68,7 @@ pub async fn handle(app: Arc<App>, peer: Peer, request: Request<Incoming>) -> Re
     let gone = CancellationToken::new();
     let _leaving = gone.clone().drop_guard();
     let reads = matches!(*request.method(), Method::GET | Method::HEAD);
-    let trail = begin(&app, peer, !reads);
+    let trail = begin(&app, peer.door, !reads);
     let span = tracing::info_span!("request", id = %trail.id, method = %request.method(), path = &*redact_path(request.uri().path()));
     if reads {
         return observe(app, peer, trail, request, gone).instrument(span).await;
@@ -83,14 +84,14 @@ pub async fn handle(app: Arc<App>, peer: Peer, request: Request<Incoming>) -> Re
     })
 }
 
-fn begin(app: &App, peer: Peer, mutates: bool) -> Trail {
+fn begin(app: &App, door: Door, mutates: bool) -> Trail {
     let at = app.clock.now();
     let mut random = [0; 10];
     if let Err(error) = getrandom::fill(&mut random) {
         // The id then repeats within a millisecond; nothing but the log's reader relies on it.
         tracing::error!(%error, "the operating system has no randomness");
     }
-    Trail::begin(RequestId::new(at, random), at, peer.door, mutates)
+    Trail::begin(RequestId::new(at, random), at, door, mutates)
 }
 
 /// Counts what a client that left did not wait for.
@@ -116,7 +117,8 @@ async fn observe(
     gone: CancellationToken,
 ) -> Response<Body> {
     let head = *request.method() == Method::HEAD;
-    trail.http2 = request.version() == http::Version::HTTP_2;
+    let http2 = request.version() == http::Version::HTTP_2;
+    trail.wire = Wire { http2, cut: peer.cut.clone() };
     let mut watch = Watch { trail: &mut trail, app: &app, done: false };
     let running =
         AssertUnwindSafe(run::run(&app, watch.trail, peer, request, &gone)).catch_unwind();

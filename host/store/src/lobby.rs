@@ -61,11 +61,12 @@ pub struct SharedSeat {
 }
 
 impl SharedLobby {
-    /// So many places, and nearly half of them, or one, for those that are pinned.
+    /// So many places, of which those that are pinned have what one alone would.
     pub fn new(all: usize) -> Self {
-        let pinned = (all * 7 / 16).max(1);
+        let all = Places::with_reserve(all);
+        let pinned = all.alone();
         let projects = Lobby::of(Places::with_small_reserve(pinned));
-        Self { all: Lobby::with_reserve(all), projects, users: Lobby::with_reserve(pinned) }
+        Self { all: Lobby::of(all), projects, users: Lobby::with_reserve(pinned) }
     }
 
     /// A place now, or none.

@@ -8,6 +8,7 @@ use std::rc::Rc;
 use charter_kernel::authority::Class;
 use charter_kernel::governance::hold::Word;
 use charter_kernel::idempotency::Lineage;
+use charter_kernel::limits::WAITING_REQUEST_BYTES_MAX;
 use charter_kernel::refusal::Failure;
 use charter_kernel::time::Instant;
 use charter_kernel::unit::{Key, Reach, Space};
@@ -138,6 +139,12 @@ impl Double {
                 })
             })?;
             let AnswerBody::Again(collection) = &answer.body else { return Ok(answer) };
+            let body = request.body.as_ref().map_or(0, String::len);
+            let bytes = request.bytes.as_ref().map_or(0, Vec::len);
+            if body + bytes + request.query.len() > WAITING_REQUEST_BYTES_MAX {
+                let told = "a request that waits holds more than it may";
+                return Err(Failure::new("payload_too_large", told));
+            }
             let mut headers = answer.headers.iter().filter(|(name, _)| name == WAIT_UNTIL);
             let until = headers.next().and_then(|(_, value)| value.parse().ok()).map(Instant);
             let until =

@@ -1,5 +1,6 @@
 //! The memory and tables that one call may take, all of which are given back.
 
+use charter_kernel::scope::Sharer;
 use proptest::prelude::*;
 use wasmtime::ResourceLimiter as _;
 
@@ -12,7 +13,7 @@ fn limiter(max: usize, all: usize) -> (Limiter, Arc<AtomicI64>) {
     let admission = admission(all);
     let tenant = admission.tenant("t");
     let gauge = Arc::<AtomicI64>::default();
-    (Limiter::new(max, admission.bytes(&tenant), gauge.clone()), gauge)
+    (Limiter::new(max, admission.bytes(&tenant, &owner()), gauge.clone()), gauge)
 }
 
 #[test]
@@ -32,11 +33,11 @@ fn memories_count_together_and_a_limit_that_was_met_is_remembered() {
 
 #[test]
 fn a_call_below_its_own_limit_meets_the_tenants_share_of_all() {
-    let (mut limiter, gauge) = limiter(1_000, 100);
-    assert!(limiter.memory_growing(0, 50, None).unwrap());
-    assert!(!limiter.memory_growing(50, 51, None).unwrap());
+    let (mut limiter, gauge) = limiter(1_000, 256);
+    assert!(limiter.memory_growing(0, 56, None).unwrap());
+    assert!(!limiter.memory_growing(56, 57, None).unwrap());
     assert!(limiter.exhausted);
-    assert_eq!(gauge.load(Relaxed), 50, "what was refused is not counted");
+    assert_eq!(gauge.load(Relaxed), 56, "what was refused is not counted");
 }
 
 #[test]
@@ -52,12 +53,16 @@ fn elements_of_all_tables_count_together() {
     assert_eq!(counts, (INSTANCES_MAX, FIT.tables as usize, FIT.memories as usize));
 }
 
+fn owner() -> Sharer {
+    Sharer { within: None, name: "key ada".into() }
+}
+
 fn admission(bytes_max: usize) -> Admission {
     Admission::new(AdmissionConfig { bytes_max, ..AdmissionConfig::default() })
 }
 
 fn of(admission: &Admission, tenant: &str, max: usize) -> Limiter {
-    Limiter::new(max, admission.bytes(&admission.tenant(tenant)), Arc::default())
+    Limiter::new(max, admission.bytes(&admission.tenant(tenant), &owner()), Arc::default())
 }
 
 #[test]
@@ -74,13 +79,13 @@ fn what_the_host_holds_for_a_call_counts_as_the_guests_own_memory_does() {
 
 #[test]
 fn what_calls_hold_together_is_their_tenants_share_and_comes_back_with_their_end() {
-    let admission = admission(100);
+    let admission = admission(256);
     let (mut one, mut two) = (of(&admission, "t", 100), of(&admission, "t", 100));
-    assert!(one.hold(30) && !two.hold(30) && two.hold(20));
+    assert!(one.hold(30) && !two.hold(27) && two.hold(26));
     let mut other = of(&admission, "other", 100);
-    assert!(other.hold(25) && !other.hold(26), "half of what is left");
+    assert!(other.hold(42) && !other.hold(43), "less where others hold some");
     drop((one, two, other));
-    assert!(of(&admission, "t", 100).hold(50));
+    assert!(of(&admission, "t", 100).hold(56));
 }
 
 proptest! {

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use charter_kernel::fault::Fault;
 use charter_kernel::limits::MANIFEST_BYTES_MAX;
+use charter_kernel::scope::Sharer;
 use wasmtime::Store;
 use wasmtime::component::{Component as Code, Linker};
 
@@ -28,9 +29,10 @@ pub(crate) const HANDLES_MAX: usize = 1_000;
 /// A store that belongs to no call.
 fn describe_store(shared: &Arc<Shared>, printed: &Printed) -> Store<State> {
     let tenant = shared.admission.tenant("");
+    let host = Sharer { within: None, name: "host".into() };
     let limiter = Limiter::new(
         shared.config.guest_memory_bytes_max,
-        shared.admission.bytes(&tenant),
+        shared.admission.bytes(&tenant, &host),
         shared.stats.memory_bytes.clone(),
     );
     let state = State::new(printed.clone(), limiter, None, Outbounds::none());

@@ -16,7 +16,6 @@ use charter_store::Txn;
 use wasmtime::{Store, UpdateDeadline};
 
 use super::wit::{self, Said};
-use crate::admission::Bytes;
 use crate::answer::Answer;
 use crate::backlog::AttemptCount;
 use crate::bindings;
@@ -26,6 +25,7 @@ use crate::fairness::{Party, Turns};
 use crate::limiter::Limiter;
 use crate::load::{HANDLES_MAX, HOSTCALL_FUEL};
 use crate::outbound::{Outbounds, Permit};
+use crate::room::Bytes;
 use crate::sandbox::EPOCH;
 use crate::shared::Shared;
 use crate::state::{State, Work};

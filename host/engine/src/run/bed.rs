@@ -244,7 +244,7 @@ impl Bed {
         }
         let printed = Printed::default();
         let tenant = self.shared.admission.tenant(call.scope.lane());
-        let bytes = self.shared.admission.bytes(&tenant);
+        let bytes = self.shared.admission.bytes(&tenant, &call.scope.sharer());
         let deadline = std::time::Duration::from_millis(call.deadline_ms.into());
         let work = Work {
             shared: self.shared.clone(),
@@ -275,7 +275,8 @@ impl Bed {
         let mut state = self.attempt(self.call(scope.clone()));
         let tenant = self.shared.admission.tenant(scope.lane());
         let gauge = self.shared.stats.memory_bytes.clone();
-        state.limiter = Limiter::new(bytes, self.shared.admission.bytes(&tenant), gauge);
+        state.limiter =
+            Limiter::new(bytes, self.shared.admission.bytes(&tenant, &scope.sharer()), gauge);
         state
     }
 

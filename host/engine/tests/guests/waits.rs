@@ -32,6 +32,16 @@ async fn a_call_that_waits_holds_nothing_and_ends_with_its_deadline_its_client_o
     assert!(matches!(outcome, Outcome::Deadline), "{outcome:?}");
     assert!(begun.elapsed().as_millis() >= 400, "not before its time");
 
+    let body = format!(r#"{{"n":"{}"}}"#, "x".repeat(16 << 10));
+    match world
+        .engine
+        .call(&waiter, Call { deadline_ms: 400, ..call("hostile.again", &body) })
+        .await
+    {
+        Outcome::Refused(failure) => assert_eq!(failure.code, "payload_too_large"),
+        other => panic!("{other:?}"),
+    }
+
     // Waits again where another was quicker to take its place.
     let parked = async |gone: CancellationToken| loop {
         let call = Call { client_gone: gone.clone(), ..wait(20_000) };

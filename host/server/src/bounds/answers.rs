@@ -1,12 +1,15 @@
-//! Memory for answers that nobody has read yet, as [`Memory`] shares it: a change whose answer finds no
-//! room is not made, and one that has acted already is told that its answer was dropped.
+//! Memory for answers that nobody has read yet, as [`Room`] shares it: a change whose answer finds no
+//! room is not made, and one that has acted already is told that its answer was dropped. An answer that
+//! is read slowly gives way, and its connection is cut.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use charter_tenancy::identity::Identity;
+use tokio_util::sync::CancellationToken;
 
 use super::holder::Holder;
-use super::memory::{Full, Memory, Piece};
+use super::memory::Full;
+use super::room::{Hold, Room};
 use super::shares::Path;
 use crate::config::BODIES_SHARE;
 
@@ -19,10 +22,7 @@ const QUIET_SHARE: usize = 32;
 
 /// The room. Cheap to clone.
 #[derive(Clone, Debug)]
-pub struct Answers(Memory);
-
-/// Bytes of the room; given back when this is dropped.
-pub type AnswerHold = Piece;
+pub struct Answers(Room);
 
 /// The room for the answer of one request of a credential.
 #[derive(Debug)]
@@ -30,16 +30,24 @@ pub struct AnswerRoom {
     answers: Answers,
     organization: String,
     identity: Identity,
-    /// Whether it came over HTTP/2.
-    http2: bool,
+    wire: Wire,
     /// The room that was taken last, or why there was none.
-    taken: Mutex<Option<Result<AnswerHold, Full>>>,
+    taken: Mutex<Option<Result<Hold, Full>>>,
+}
+
+/// The connection that an answer goes out by.
+#[derive(Clone, Debug, Default)]
+pub struct Wire {
+    /// Whether it is HTTP/2.
+    pub http2: bool,
+    /// Cuts it; absent where other clients have it too.
+    pub cut: Option<CancellationToken>,
 }
 
 impl Answers {
     /// A room of so many bytes.
     pub fn new(bytes_max: usize) -> Self {
-        Self(Memory::new(bytes_max))
+        Self(Room::new(bytes_max))
     }
 
     /// The room for the answer of a request of this sender.
@@ -50,16 +58,16 @@ impl Answers {
         &self,
         organization: &str,
         identity: &Identity,
-        http2: bool,
+        wire: Wire,
     ) -> Result<AnswerRoom, Full> {
         if !self.is_quiet() {
-            self.0.ask(&self.path(organization, &Holder::of(identity)), 1)?;
+            self.take(organization, &Holder::of(identity), 1, None)?;
         }
         Ok(AnswerRoom {
             answers: self.clone(),
             organization: organization.to_owned(),
             identity: identity.clone(),
-            http2,
+            wire,
             taken: Mutex::default(),
         })
     }
@@ -68,8 +76,15 @@ impl Answers {
     ///
     /// # Errors
     /// If there is no room; nothing is taken.
-    fn take(&self, organization: &str, holder: &Holder, bytes: usize) -> Result<AnswerHold, Full> {
-        Ok(self.0.take(&self.path(organization, holder), bytes)?)
+    fn take(
+        &self,
+        organization: &str,
+        holder: &Holder,
+        bytes: usize,
+        cut: Option<&CancellationToken>,
+    ) -> Result<Hold, Full> {
+        let hold = self.0.hold(self.path(organization, holder), cut.cloned().unwrap_or_default());
+        hold.grow(bytes).map(|()| hold)
     }
 
     /// The bytes held.
@@ -96,7 +111,8 @@ impl AnswerRoom {
         let mut taken = lock(&self.taken);
         *taken = None;
         let Some(bytes) = self.count(bytes) else { return Ok(()) };
-        let answer = self.answers.take(&self.organization, &Holder::of(&self.identity), bytes);
+        let (holder, cut) = (Holder::of(&self.identity), self.wire.cut.as_ref());
+        let answer = self.answers.take(&self.organization, &holder, bytes, cut);
         let full = answer.as_ref().err().copied();
         *taken = Some(answer);
         full.map_or(Ok(()), Err)
@@ -107,24 +123,27 @@ impl AnswerRoom {
         lock(&self.taken).as_ref()?.as_ref().err().copied()
     }
 
-    /// The hold on the room for an answer of so many bytes: what was taken for it, else as much now.
-    /// None where it is too small to be counted.
+    /// The hold on the room for an answer of so many bytes, which goes out now: what was taken for it, else
+    /// as much. None where it is too small to be counted.
     ///
     /// # Errors
     /// If there is none.
-    pub fn hold(&self, bytes: usize) -> Result<Option<AnswerHold>, Full> {
-        let taken = lock(&self.taken).take().and_then(Result::ok);
-        if taken.as_ref().map(Piece::bytes) == self.count(bytes) {
-            return Ok(taken);
+    pub fn hold(&self, bytes: usize) -> Result<Option<Hold>, Full> {
+        let mut taken = lock(&self.taken).take().and_then(Result::ok);
+        if taken.as_ref().map(Hold::bytes) != self.count(bytes) {
+            drop(taken);
+            self.take(bytes)?;
+            taken = lock(&self.taken).take().transpose()?;
         }
-        drop(taken);
-        self.take(bytes)?;
-        lock(&self.taken).take().transpose()
+        if let Some(hold) = taken.as_ref().filter(|_| self.wire.cut.is_some()) {
+            hold.give_way();
+        }
+        Ok(taken)
     }
 
     /// The bytes that an answer counts for, where it counts at all.
     fn count(&self, bytes: usize) -> Option<usize> {
-        let counts = bytes >= COUNTED_BYTES_MIN || (self.http2 && bytes > 0);
+        let counts = bytes >= COUNTED_BYTES_MIN || (self.wire.http2 && bytes > 0);
         counts.then_some(bytes.max(COUNTED_BYTES_MIN))
     }
 }
@@ -147,9 +166,13 @@ mod tests {
 
     const MIB: usize = 1 << 20;
 
+    fn take(answers: &Answers, of: &str, holder: &Holder, bytes: usize) -> Result<Hold, Full> {
+        answers.take(of, holder, bytes, None)
+    }
+
     /// Holds pieces of so many bytes until there is no room.
-    fn fill(answers: &Answers, holder: &Holder, bytes: usize) -> Vec<AnswerHold> {
-        std::iter::from_fn(|| answers.take("a", holder, bytes).ok()).collect()
+    fn fill(answers: &Answers, holder: &Holder, bytes: usize) -> Vec<Hold> {
+        std::iter::from_fn(|| take(answers, "a", holder, bytes).ok()).collect()
     }
 
     fn is_empty(answers: &Answers) -> bool {
@@ -180,15 +203,15 @@ mod tests {
         let [one, two] = ["user one", "user two"].map(agent);
         let all = fill(&answers, &one, 1 << 10);
         assert_eq!(all.len(), 128, "an eighth of the organization's quarter");
-        assert!(matches!(answers.take("a", &one, 1), Err(Full::Owner)));
-        assert!(answers.take("a", &two, 1).is_ok());
+        assert!(matches!(take(&answers, "a", &one, 1), Err(Full::Owner)));
+        assert!(take(&answers, "a", &two, 1).is_ok());
         let of_two = fill(&answers, &two, 1 << 10);
         let owner = Holder::from(["key own"]);
         assert_eq!((of_two.len(), fill(&answers, &owner, 1 << 10).len()), (64, 416), "half");
         drop((all, of_two));
-        let large = answers.take("a", &one, 3 * MIB);
+        let large = take(&answers, "a", &one, 3 * MIB);
         assert!(large.is_ok(), "nothing is too large where nobody has any");
-        assert!(matches!(answers.take("a", &one, 3 * MIB), Err(Full::Owner)), "but not twice");
+        assert!(matches!(take(&answers, "a", &one, 3 * MIB), Err(Full::Owner)), "but not twice");
         drop(large);
         assert!(is_empty(&answers));
     }
@@ -206,7 +229,7 @@ mod tests {
         let session = Holder::signed_in("person p");
         for (holder, bytes) in [(&other, 1), (&other, 4 * MIB), (&session, 1), (&session, 2 * MIB)]
         {
-            assert!(answers.take("a", holder, bytes).is_ok(), "{holder:?} {bytes}");
+            assert!(take(&answers, "a", holder, bytes).is_ok(), "{holder:?} {bytes}");
         }
         drop(held);
         assert!(is_empty(&answers));
@@ -218,13 +241,13 @@ mod tests {
         let projects = (0..1_000).map(|n| Holder::from(["pinned", &format!("project {n}"), "all"]));
         let mut first = Vec::new();
         for holder in projects {
-            first.extend(answers.take("a", &holder, MIB));
+            first.extend(take(&answers, "a", &holder, MIB));
         }
         let most = 16 + 16 / 2;
         assert!((8..=most).contains(&first.len()), "{}", first.len());
         let neighbour = Holder::from(["person n", "key own"]);
-        assert!(answers.take("b", &neighbour, MIB).is_ok(), "another tenant has its own");
-        assert!(answers.take("b", &neighbour, 8 * MIB).is_ok(), "with room of its own beside");
+        assert!(take(&answers, "b", &neighbour, MIB).is_ok(), "another tenant has its own");
+        assert!(take(&answers, "b", &neighbour, 8 * MIB).is_ok(), "with room of its own beside");
         drop(first);
         assert!(is_empty(&answers));
     }
@@ -233,7 +256,7 @@ mod tests {
     fn a_sender_takes_room_before_it_changes_anything_and_reads_before_it_asks_for_more() {
         let answers = Answers::new(64 * MIB);
         let [owner, other] = [session(1), session(2)];
-        let enter = |identity: &Identity| answers.enter("a", identity, false);
+        let enter = |identity: &Identity| answers.enter("a", identity, Wire::default());
         let [one, two] = [(); 2].map(|()| enter(&owner).unwrap());
         assert_eq!(one.take(5 * MIB), Ok(()), "more than its share, which is free");
         let first = one.hold(5 * MIB).unwrap().unwrap();

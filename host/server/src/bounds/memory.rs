@@ -72,14 +72,6 @@ impl Memory {
         self.lock().total()
     }
 
-    /// Whether so many bytes have room.
-    ///
-    /// # Errors
-    /// If they have none.
-    pub fn ask(&self, path: &Path, bytes: usize) -> Result<(), Taken> {
-        self.lock().admit(path, bytes).map(drop)
-    }
-
     /// Takes so many bytes.
     ///
     /// # Errors

@@ -11,7 +11,7 @@ use http_body_util::BodyExt;
 use tokio::sync::mpsc;
 
 use crate::bounds::memory::Full;
-use crate::bounds::room::BodyHold;
+use crate::bounds::room::Hold;
 
 /// An answer's body: whole, or written piece by piece through a bounded channel.
 #[derive(Debug)]
@@ -95,7 +95,7 @@ pub async fn read<B>(
     mut body: B,
     size_max: usize,
     time_max: Duration,
-    hold: Option<&BodyHold>,
+    hold: Option<&Hold>,
 ) -> Result<Bytes, Unread>
 where
     B: HttpBody<Data = Bytes> + Unpin,

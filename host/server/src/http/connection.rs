@@ -12,6 +12,7 @@ use hyper_util::server::conn::auto;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
+use tokio_util::sync::CancellationToken;
 
 use super::sent::Sent;
 use super::watched::{Patience, Progress, WatchAction, Watched};
@@ -56,6 +57,10 @@ impl Connection {
             .clamp(WATCH_EVERY.0, WATCH_EVERY.1);
         let progress = Arc::new(Progress::new());
         let http2 = Arc::new(std::sync::atomic::AtomicBool::new(false));
+        let (cut, is_proxy) = (
+            CancellationToken::new(),
+            forwarded::is_trusted(self.peer.to_canonical(), &limits.trusted_proxies),
+        );
         let service = service_fn(|request: http::Request<Incoming>| {
             let in_flight = progress.request();
             let request_version = request.version();
@@ -69,7 +74,9 @@ impl Connection {
                 &limits.trusted_proxies,
                 limits.client_field,
             );
-            let peer = Peer { address, tls, door: self.door };
+            let is_shared = is_proxy && request_version == http::Version::HTTP_2;
+            let cut = (!is_shared).then(|| cut.clone());
+            let peer = Peer { address, tls, door: self.door, cut };
             let answering = (self.serving.answer)(peer, request);
             let watched = (request_version == http::Version::HTTP_2).then(|| progress.clone());
             async move {
@@ -91,6 +98,7 @@ impl Connection {
                     }
                     return;
                 }
+                () = cut.cancelled() => return,
                 () = self.serving.draining.cancelled(), if !leaving => {
                     leaving = true;
                     connection.as_mut().graceful_shutdown();

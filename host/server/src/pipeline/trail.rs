@@ -16,9 +16,9 @@ use http::HeaderValue;
 
 use super::caller::Caller;
 use super::respond::Wording;
-use crate::bounds::answers::AnswerRoom;
+use crate::bounds::answers::{AnswerRoom, Wire};
 use crate::bounds::rate::RateStanding;
-use crate::bounds::room::BodyHold;
+use crate::bounds::room::Hold;
 use crate::http::Door;
 use crate::metrics::{RequestOutcome, RouteStats};
 
@@ -40,8 +40,8 @@ pub struct Trail {
     pub problem: bool,
     /// Whether a person's browser shows the answer.
     pub page: bool,
-    /// Whether it came over HTTP/2.
-    pub http2: bool,
+    /// The connection that it came by.
+    pub wire: Wire,
     /// Whether it is anything but a read.
     pub mutates: bool,
     /// Whether the answer must not be cached.
@@ -69,7 +69,7 @@ pub struct Trail {
     /// How it ended, where the status does not say.
     pub outcome: Option<RequestOutcome>,
     /// The room that its body takes up.
-    pub hold: Option<BodyHold>,
+    pub hold: Option<Hold>,
     /// The room that its answer will take up.
     pub room: Option<Arc<AnswerRoom>>,
 }
@@ -101,7 +101,7 @@ impl Trail {
             catalogue: Catalogue::Primary,
             problem: false,
             page: false,
-            http2: false,
+            wire: Wire::default(),
             mutates,
             private: false,
             deprecated: None,

@@ -22,7 +22,8 @@ pub fn admit(app: &App, trail: &mut Trail, matched: &Matched) -> Result<(), Refu
     if caller.place().is_none() || trail.room.is_some() {
         return Ok(());
     }
-    let entered = app.bounds.answers.enter(caller.organization(), caller.identity(), trail.http2);
+    let wire = trail.wire.clone();
+    let entered = app.bounds.answers.enter(caller.organization(), caller.identity(), wire);
     trail.room = Some(Arc::new(entered.map_err(refusal)?));
     Ok(())
 }
