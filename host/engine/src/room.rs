@@ -109,7 +109,7 @@ impl Bytes {
         }
     }
 
-    /// Where they count.
+    /// The counts that it is part of.
     fn counts(&self) -> impl Iterator<Item = &AtomicUsize> {
         let pinned = self.project.as_ref().map(|project| [&self.tenant.pinned, &**project]);
         [&self.all.used, &self.tenant.used, &*self.own]

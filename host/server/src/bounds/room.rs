@@ -66,7 +66,7 @@ impl Room {
         Self(Arc::new(Inside { memory, giving: Mutex::default(), begun: AtomicU64::new(0) }))
     }
 
-    /// Holds nothing yet, in these shares. What is told when it gives way ends whatever it is for.
+    /// Holds nothing yet, in these shares. Once it gives way, `gone` is canceled, which ends its user.
     pub fn hold(&self, path: Path, gone: CancellationToken) -> Hold {
         let [gives, is_listed] = [(); 2].map(|()| AtomicBool::new(false));
         let (piece, since) = (Mutex::default(), OnceLock::new());
