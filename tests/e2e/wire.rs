@@ -347,6 +347,24 @@ fn errors_come_in_the_format_that_is_asked_for_first() {
     }
 }
 
+/// An organization whose list of users takes a hundred thousand bytes.
+fn with_large_users(world: &World) -> Tenant {
+    let tenant = world.register();
+    let metadata: Map<_, _> = (0..50).map(|n| (format!("k{n}"), json!("x".repeat(500)))).collect();
+    for n in 0..4 {
+        let user = json!({"name": format!("n{n}"), "metadata": metadata});
+        tenant.client.post("/v1/users", &user).expect(201);
+    }
+    tenant
+}
+
+/// A key that reads.
+fn viewer(tenant: &Tenant) -> String {
+    let wishes = json!({"name": unique("agent"), "role": "viewer"});
+    let made = tenant.client.post("/v1/auth/keys", &wishes).expect(201);
+    made["key"].as_str().unwrap().to_owned()
+}
+
 /// The value of a gauge of the server's.
 fn gauge(world: &World, name: &str) -> f64 {
     let text = world.operator().get("/metrics").text();
@@ -425,7 +443,7 @@ on_both! {
 on_both! {
     fn a_body_that_is_slow_gives_way_to_who_has_less(world: little_room()) {
         let held = || gauge(world, "charter_request_body_bytes");
-        let begin = |tenant: &charter_tests::Tenant, bytes: usize| {
+        let begin = |tenant: &Tenant, bytes: usize| {
             let all = held() + bytes as f64;
             let mut raw = Raw::connect(world.server().address()).unwrap();
             let fields = "content-type: application/json\r\ncontent-length: 1048576\r\n";
@@ -452,23 +470,40 @@ on_both! {
 
 on_both! {
     fn answers_have_room_for_everybody_and_not_all_of_it_for_one(world: little_room()) {
-        let tenant = world.register();
-        let metadata: Map<_, _> = (0..50).map(|n| (format!("k{n}"), json!("x".repeat(500)))).collect();
-        for n in 0..4 {
-            let user = json!({"name": format!("n{n}"), "metadata": metadata});
-            tenant.client.post("/v1/users", &user).expect(201);
-        }
-        let made = tenant.client.post("/v1/auth/keys", &json!({"name": "agent", "role": "viewer"})).expect(201);
-        let key = made["key"].as_str().unwrap();
-        let agent = tenant.client.bearer(key);
+        let tenant = with_large_users(world);
+        let key = viewer(&tenant);
+        let agent = tenant.client.bearer(&key);
         let path = "/v1/users?limit=100";
-        let raw = unread(world, path, key);
+        let raw = unread(world, path, &key);
         until("its answer waits to be read", || gauge(world, "charter_answer_body_bytes") >= 100_000.0);
         let refused = agent.get(path);
         assert_eq!((refused.status, refused.header("retry-after")), (429, Some("1")), "{refused}");
         assert_eq!(tenant.client.get(path).expect(200)["users"].as_array().unwrap().len(), 5);
         drop(raw);
         until("its share is free", || agent.get(path).status == 200);
+    }
+}
+
+on_both! {
+    fn an_answer_that_nobody_reads_gives_way_to_who_has_less(
+        world: little_room().environment("CHARTER_HTTP_BODY_TIMEOUT_MS", "600000")
+    ) {
+        let tenant = with_large_users(world);
+        let path = "/v1/users?limit=100";
+        let mut unread: Vec<_> = (1..=2)
+            .map(|n| {
+                let raw = unread(world, path, &viewer(&tenant));
+                let all = f64::from(n) * 100_000.0;
+                until("its answer waits to be read", || gauge(world, "charter_answer_body_bytes") >= all);
+                raw
+            })
+            .collect();
+        let another = tenant.client.bearer(&viewer(&tenant));
+        // The person's keys have what they may.
+        until("one that is slow gives way", || another.get(path).status == 200);
+        assert!(!unread[0].rest().is_empty(), "its connection is cut, behind the settings");
+        assert_eq!(another.get(path).status, 200, "and the other's is not");
+        assert!(gauge(world, "charter_answer_body_bytes") >= 100_000.0);
     }
 }
 

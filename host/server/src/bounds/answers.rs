@@ -252,6 +252,32 @@ mod tests {
         assert!(is_empty(&answers));
     }
 
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_that_is_read_slowly_gives_way_to_who_has_less_and_its_connection_is_cut() {
+        let answers = Answers::new(64 * MIB);
+        let person = Holder::from(["person p", "key one"]);
+        let mut held = Vec::new();
+        for (n, bytes) in
+            (0..40).flat_map(|n| [(n, 4 * MIB), (n, MIB), (n, 64 << 10), (n, 4 << 10)])
+        {
+            let cut = CancellationToken::new();
+            let hold = answers.take(&format!("o{n}"), &person, bytes, Some(&cut));
+            held.extend(hold.map(|hold| (hold, cut)));
+        }
+        held.iter().for_each(|(hold, _)| hold.give_way());
+        let late = || take(&answers, "neighbour", &person, MIB);
+        let own = take(&answers, "neighbour", &person, 4 << 10).unwrap();
+        assert!(matches!(late(), Err(Full::Process)), "nobody is slow yet");
+        tokio::time::advance(crate::bounds::room::GRACE).await;
+        let before = answers.bytes();
+        let given = late().unwrap();
+        let gone = held.iter().filter(|(_, cut)| cut.is_cancelled());
+        assert!(gone.clone().count() >= 1 && gone.count() < held.len());
+        assert!(answers.bytes() <= before + MIB);
+        drop((held, given, own));
+        assert!(is_empty(&answers));
+    }
+
     #[test]
     fn a_sender_takes_room_before_it_changes_anything_and_reads_before_it_asks_for_more() {
         let answers = Answers::new(64 * MIB);
