@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use charter_kernel::limits::NESTED_DEPTH_MAX;
 use charter_kernel::manifest::CallLength;
+use charter_kernel::places::Places;
 use charter_kernel::scope::Sharer;
 use charter_store::{Lobby, Seat, SharedLobby, SharedSeat};
 
@@ -32,6 +33,8 @@ pub(crate) struct Admission {
     nested: Vec<Arc<Lobby>>,
     /// Places in the queue: whoever waits holds one.
     queue: Arc<Lobby>,
+    /// How many of those a tenant alone may have.
+    queued_max: usize,
     /// Places of calls that wait for a change.
     parked: Arc<Lobby>,
     tenants: Mutex<HashMap<Arc<str>, Arc<Tenant>>>,
@@ -43,8 +46,10 @@ pub(crate) struct Admission {
 pub(crate) struct Tenant {
     name: Arc<str>,
     party: Arc<Party>,
-    places: SharedLobby,
-    parked: SharedLobby,
+    places: Arc<SharedLobby>,
+    parked: Arc<SharedLobby>,
+    /// Places in the queue, of those that it has there.
+    queued: Arc<SharedLobby>,
     room: Arc<TenantRoom>,
 }
 
@@ -112,6 +117,7 @@ impl Admission {
             runs: Lobby::with_reserve(config.runs_max),
             nested: depths(config.nested_max).map(Lobby::with_reserve).collect(),
             queue: Lobby::with_reserve(config.queue_max),
+            queued_max: Places::<()>::with_reserve(config.queue_max).alone(),
             parked: Lobby::with_reserve(config.parked_max),
             tenants: Mutex::default(),
             room: Room::new(config.bytes_max),
@@ -137,8 +143,9 @@ impl Admission {
         let tenant = Arc::new(Tenant {
             name: name.clone(),
             party: Party::new(name.clone()),
-            places: SharedLobby::new(self.config.tenant_max),
-            parked: SharedLobby::new(self.config.parked_tenant_max),
+            places: SharedLobby::shared(self.config.tenant_max),
+            parked: SharedLobby::shared(self.config.parked_tenant_max),
+            queued: SharedLobby::shared(self.queued_max),
             room: Arc::default(),
         });
         tenants.insert(name, tenant.clone());
@@ -159,19 +166,19 @@ impl Admission {
         let wait = wish.wait.min(Duration::from_millis(self.config.wait_ms_max));
         let deadline = tokio::time::Instant::now() + wait;
         let (own, primitive, class) = match self.nesting_lobby(wish.depth) {
-            Some(reserve) => (None, None, self.seat(tenant, reserve, deadline).await?),
+            Some(reserve) => (None, None, self.seat((tenant, wish.by), reserve, deadline).await?),
             None => {
                 let class = match wish.class {
                     CallLength::Short => &self.short,
                     CallLength::Long => &self.long,
                 };
                 let own = self.take_tenant_place(tenant, wish.by, deadline).await?;
-                let primitive = self.seat(tenant, wish.primitive, deadline).await?;
+                let primitive = self.seat((tenant, wish.by), wish.primitive, deadline).await?;
                 let beyond = wish.runs.then_some(&self.runs);
                 let mut lobbies = [Some(class), beyond].into_iter().flatten();
                 let seat = match lobbies.find_map(|places| places.try_enter(&tenant.name)) {
                     Some(seat) => seat,
-                    None => self.seat(tenant, class, deadline).await?,
+                    None => self.seat((tenant, wish.by), class, deadline).await?,
                 };
                 (Some(own), Some(primitive), seat)
             }
@@ -200,13 +207,18 @@ impl Admission {
             return Ok(place);
         }
         let full = Full { tenant: true };
-        let _turn = self.queue.try_enter(&tenant.name).ok_or(full)?;
+        let _turn = self.wait(tenant, by).ok_or(full)?;
         tokio::time::timeout_at(deadline, tenant.places.seat(by)).await.map_err(|_| full)
+    }
+
+    /// A place in the queue.
+    fn wait(&self, tenant: &Tenant, by: &Sharer) -> Option<(SharedSeat, Seat)> {
+        tenant.queued.try_enter(by).zip(self.queue.try_enter(&tenant.name))
     }
 
     async fn seat(
         &self,
-        tenant: &Arc<Tenant>,
+        (tenant, by): (&Tenant, &Sharer),
         places: &Arc<Lobby>,
         deadline: tokio::time::Instant,
     ) -> Result<Seat, Full> {
@@ -215,7 +227,7 @@ impl Admission {
             Err(waiter) => waiter,
         };
         let full = || Full { tenant: places.is_share_used(&tenant.name) };
-        let _turn = self.queue.try_enter(&tenant.name).ok_or_else(full)?;
+        let _turn = self.wait(tenant, by).ok_or_else(full)?;
         tokio::time::timeout_at(deadline, waiter).await.map_err(|_| full())
     }
 

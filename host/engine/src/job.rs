@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use charter_kernel::lease;
 use charter_kernel::refusal::Refusal;
-use charter_kernel::scope::Principal;
+use charter_kernel::scope::{Behind, Principal};
 use charter_kernel::time::Instant;
 use charter_kernel::unit::{Draft, Reach, Space};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -42,10 +42,34 @@ pub const PARKED_GROUP: &str = "parked";
 /// The signal by which a primitive hears of what somebody has sent to a name that it holds.
 pub const NAME: &str = "name";
 
-/// The end of the groups of what was sent to names.
+/// What groups of what was sent to names have behind their primitive.
 const SENT: &str = "/names";
-/// The end of the groups of what pinned credentials asked for.
-const PINNED: &str = "/pinned";
+/// What groups of what pinned credentials and callers of inbound URLs asked for have there, before the
+/// name of whose it is.
+const PINNED: &str = "/pinned/";
+
+/// One part in so many of the room for jobs is taken for what users' credentials and strangers ask for.
+const OTHERS_PART: u64 = 2;
+/// The same for what projects' credentials ask for.
+const PROJECTS_PART: u64 = 4;
+
+/// One part in so many of the room for jobs is kept for those that are due at once, and as much beyond it
+/// is for what jobs themselves and providers leave.
+pub(crate) const DUE_PART: u64 = 10;
+
+/// The room for jobs, with what is beyond it for those that jobs and providers leave.
+pub fn with_beyond(all: u64) -> u64 {
+    all + all / DUE_PART
+}
+
+/// The part of the room for jobs that what this one asks for finds.
+pub fn part_of(all: u64, behind: Behind) -> u64 {
+    match behind {
+        Behind::User | Behind::Stranger => all / OTHERS_PART,
+        Behind::Project => all - all / PROJECTS_PART,
+        Behind::Organization => all,
+    }
+}
 
 /// The indexed moment of the end, by which finished jobs are swept.
 pub const ENDED_AT: &str = "ended_at";
@@ -86,7 +110,13 @@ impl Owner {
 
 /// The primitive whose jobs are in groups of this kind.
 pub fn primitive_of(kind: &str) -> &str {
-    kind.strip_suffix(SENT).or_else(|| kind.strip_suffix(PINNED)).unwrap_or(kind)
+    kind.split_once('/').map_or(kind, |(primitive, _)| primitive)
+}
+
+/// Whether groups of this kind hold what others than the organization itself asked for: these leave
+/// places to it, and to each other.
+pub fn leaves_places(kind: &str) -> bool {
+    kind.contains('/')
 }
 
 fn is_zero(settled: &u32) -> bool {
@@ -131,15 +161,22 @@ impl JobRecord {
     }
 
     /// The row's lease group while it waits or runs. All that others have sent to a name has one of its
-    /// own, and so has what pinned credentials asked for, so that it delays nothing else of the
-    /// organization's.
+    /// own, and so has what pinned credentials and strangers asked for, of each user and project another,
+    /// so that it delays nothing else of the organization's.
     pub fn group(&self) -> String {
         let group = lease::group(&self.owner.organization, &self.primitive);
         match (self.signal == NAME, self.pinned) {
             (true, _) => group + SENT,
-            (false, true) => group + PINNED,
+            (false, true) => group + PINNED + self.whose(),
             (false, false) => group,
         }
+    }
+
+    /// The user or the project that stands behind what a pinned credential or a stranger asked for.
+    fn whose(&self) -> &str {
+        let behind = self.asked.as_ref().map(Principal::behind);
+        let user = self.owner.user.as_deref().filter(|_| behind != Some(Behind::Project));
+        user.unwrap_or(&self.owner.project)
     }
 
     /// The row's index entries: what `GET /v1/jobs` asks by.
@@ -248,7 +285,7 @@ pub struct JobRecord {
     /// host, and in rows of earlier builds: the profile's own authority.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub asked: Option<Principal>,
-    /// Whether a pinned credential had asked for it, or for the run that left it.
+    /// Whether a pinned credential or a stranger had asked for it, or for the run that left it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub pinned: bool,
     /// The unique key within the primitive and reach, if any.

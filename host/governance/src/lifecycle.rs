@@ -208,7 +208,16 @@ impl News<'_> {
             root: None,
         };
         let kind = self.change.signal();
-        Sent { primitive, kind, payload, owner, now, request, attempts: ATTEMPTS_MAX }
+        Sent {
+            primitive,
+            kind,
+            payload,
+            owner,
+            now,
+            request,
+            attempts: ATTEMPTS_MAX,
+            pinned: false,
+        }
     }
 }
 
@@ -240,10 +249,19 @@ impl Billed<'_> {
         let owner = Owner { organization: self.organization.to_string(), ..Owner::default() };
         let reach = Reach::organization(self.organization.as_str());
         let Self { kind, payload, now, request, .. } = self;
-        Sent { primitive, kind, payload, owner, now, request, attempts: ATTEMPTS_MAX }
-            .enqueue(txn, &reach)
-            .await
-            .map(drop)
+        Sent {
+            primitive,
+            kind,
+            payload,
+            owner,
+            now,
+            request,
+            attempts: ATTEMPTS_MAX,
+            pinned: false,
+        }
+        .enqueue(txn, &reach)
+        .await
+        .map(drop)
     }
 }
 
@@ -280,7 +298,9 @@ impl Called<'_> {
         };
         let (primitive, kind, attempts) =
             (&hook.primitive, charter_engine::hook::SIGNAL, CALL_ATTEMPTS_MAX);
-        Sent { primitive, kind, payload, owner, now, request, attempts }
+        // Anybody calls a URL of the owner's own.
+        let pinned = hook.provider().is_none();
+        Sent { primitive, kind, payload, owner, now, request, attempts, pinned }
             .enqueue(txn, &reach)
             .await
             .map(drop)
@@ -343,8 +363,16 @@ pub fn answer(approval: &Approval, now: Instant) -> Result<Option<Write>, Refusa
     });
     let owner = owner_of(subject);
     let request = &approval.request_id;
-    let signal =
-        Sent { primitive, kind: APPROVAL, payload, owner, now, request, attempts: ATTEMPTS_MAX };
+    let signal = Sent {
+        primitive,
+        kind: APPROVAL,
+        payload,
+        owner,
+        now,
+        request,
+        attempts: ATTEMPTS_MAX,
+        pinned: false,
+    };
     signal.job(&subject.reach()).map(|(key, draft)| Some(Write::Insert { key, draft }))
 }
 
@@ -374,8 +402,16 @@ pub async fn ask(
     });
     let owner = owner_of(subject);
     // Asked again in time, whatever becomes of this.
-    let signal =
-        Sent { primitive, kind: DOUBT, payload, owner, now, request: &hold.request, attempts: 1 };
+    let signal = Sent {
+        primitive,
+        kind: DOUBT,
+        payload,
+        owner,
+        now,
+        request: &hold.request,
+        attempts: 1,
+        pinned: false,
+    };
     signal.enqueue(txn, &subject.reach()).await.map(drop)
 }
 
@@ -388,6 +424,8 @@ struct Sent<'a> {
     now: Instant,
     request: &'a str,
     attempts: u32,
+    /// Whether it waits behind nothing of the organization's own: see [`JobRecord::pinned`].
+    pinned: bool,
 }
 
 impl Sent<'_> {
@@ -403,6 +441,7 @@ impl Sent<'_> {
         let job = JobRecord {
             payload: self.payload.into(),
             attempts_max: self.attempts,
+            pinned: self.pinned,
             request: Some(self.request.to_owned()),
             ..JobRecord::of_signal(self.primitive, self.kind, self.owner, self.now)
         };

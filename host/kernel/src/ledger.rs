@@ -127,6 +127,12 @@ impl Account {
         [self.debits, self.credits].iter().all(|sum| sum.checked_add(amount).is_some())
     }
 
+    /// Whether money comes out of it that never came in: nothing bounds one that may go negative, nor one
+    /// that grows when it is debited.
+    pub fn is_source(&self) -> bool {
+        self.may_go_negative || self.normal == Normal::Debit
+    }
+
     /// The most that it can give: nothing bounds one that may go negative.
     fn gives(&self) -> i64 {
         if self.may_go_negative { i64::MAX } else { self.balance().available }

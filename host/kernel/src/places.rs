@@ -5,6 +5,9 @@
 //! waiting party that holds the fewest, and among equals they take turns.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use crate::scope::Sharer;
 
 /// One part in so many of places with a reserve is for parties that hold none.
 const FIRST_PART: usize = 8;
@@ -53,6 +56,11 @@ impl<P: Clone + Ord> Places<P> {
     /// them leaves little.
     pub fn with_small_reserve(all: usize) -> Self {
         Self { reserve: 3, ..Self::open(all) }
+    }
+
+    /// How many there are.
+    pub fn all(&self) -> usize {
+        self.all
     }
 
     /// How many one party alone may hold of them.
@@ -146,7 +154,14 @@ impl<P: Clone + Ord> Places<P> {
         if self.free() == 0 {
             return None;
         }
-        let may = self.waiting.iter().filter(|(party, _)| self.admits(party));
+        let (party, ticket) = self.call_next(|places, party| places.admits(party))?;
+        self.take(&party);
+        Some((party, ticket))
+    }
+
+    /// Calls the next one of those that may come in.
+    fn call_next(&mut self, may: impl Fn(&Self, &P) -> bool) -> Option<(P, u64)> {
+        let may = self.waiting.iter().filter(|(party, _)| may(self, party));
         let (party, _) = may.min_by_key(|(party, queue)| (self.count_held(party), queue.turn))?;
         let party = party.clone();
         let queue = self.waiting.get_mut(&party)?;
@@ -156,8 +171,109 @@ impl<P: Clone + Ord> Places<P> {
         if queue.tickets.is_empty() {
             self.waiting.remove(&party);
         }
-        self.take(&party);
         Some((party, ticket))
+    }
+}
+
+/// The party of all pinned credentials of an organization.
+const PINNED: &str = "pinned";
+
+/// Places of one organization for those who share them: none of them has so many that the next finds
+/// none, all that are pinned leave as many to the others, and so do those of one project. Nobody who
+/// waits for one holds another.
+#[derive(Clone, Debug)]
+pub struct SharedPlaces {
+    /// Each who holds some, or waits.
+    each: Places<Sharer>,
+    /// Of all, with one party for those that are pinned.
+    all: Places<Arc<str>>,
+    /// Of those that are pinned, by project.
+    projects: Places<Arc<str>>,
+    /// Of the same, by user.
+    users: Places<Arc<str>>,
+}
+
+impl SharedPlaces {
+    /// So many places, of which those that are pinned have what one alone would.
+    pub fn new(all: usize) -> Self {
+        let (each, all) = (Places::open(all), Places::with_reserve(all));
+        let pinned = all.alone();
+        let (projects, users) = (Places::with_small_reserve(pinned), Places::with_reserve(pinned));
+        Self { each, all, projects, users }
+    }
+
+    /// Whether nobody holds one or waits.
+    pub fn is_idle(&self) -> bool {
+        self.each.is_idle()
+    }
+
+    fn take(&mut self, by: &Sharer) {
+        self.each.take(by);
+        match &by.within {
+            Some(project) => {
+                self.all.take(&PINNED.into());
+                self.projects.take(project);
+                self.users.take(&by.name);
+            }
+            None => self.all.take(&by.name),
+        }
+    }
+
+    /// See [`Places::enter`].
+    pub fn enter(&mut self, by: &Sharer) -> bool {
+        let enters = self.each.count_waiting(by) == 0
+            && admission(&self.all, &self.projects, &self.users)(&self.each, by);
+        if enters {
+            self.take(by);
+        }
+        enters
+    }
+
+    /// See [`Places::wait`].
+    pub fn wait(&mut self, by: &Sharer) -> u64 {
+        self.each.wait(by)
+    }
+
+    /// See [`Places::give_up`].
+    pub fn give_up(&mut self, by: &Sharer, ticket: u64) -> bool {
+        self.each.give_up(by, ticket)
+    }
+
+    /// See [`Places::leave`].
+    pub fn leave(&mut self, by: &Sharer) {
+        self.each.leave(by);
+        match &by.within {
+            Some(project) => {
+                self.all.leave(&PINNED.into());
+                self.projects.leave(project);
+                self.users.leave(&by.name);
+            }
+            None => self.all.leave(&by.name),
+        }
+    }
+
+    /// See [`Places::admit_next`].
+    pub fn admit_next(&mut self) -> Option<(Sharer, u64)> {
+        if self.all.free() == 0 {
+            return None;
+        }
+        let Self { each, all, projects, users } = self;
+        let called = each.call_next(admission(all, projects, users))?;
+        self.take(&called.0);
+        Some(called)
+    }
+}
+
+/// Who may come in, by the places of all, and of those that are pinned.
+fn admission(
+    all: &Places<Arc<str>>,
+    projects: &Places<Arc<str>>,
+    users: &Places<Arc<str>>,
+) -> impl Fn(&Places<Sharer>, &Sharer) -> bool {
+    let pinned = all.admits(&PINNED.into());
+    move |_, by| match &by.within {
+        Some(project) => pinned && projects.admits(project) && users.admits(&by.name),
+        None => all.admits(&by.name),
     }
 }
 

@@ -71,9 +71,10 @@ pub struct App {
 }
 
 impl App {
-    /// Whether as many of an organization's jobs wait as may. If nobody can tell, they do not.
-    pub async fn jobs_are_full(&self, organization: &str) -> bool {
-        let max = self.config.jobs.waiting_max;
+    /// Whether as many of an organization's jobs wait as may, where so much of the room is for the one that
+    /// would come. If nobody can tell, they do not.
+    pub async fn jobs_are_full(&self, organization: &str, part: impl Fn(u64) -> u64) -> bool {
+        let max = part(self.config.jobs.waiting_max);
         let waiting = self.store.in_groups(&jobs(), &lease::groups_of(organization), max).await;
         waiting.is_ok_and(|waiting| waiting >= max)
     }

@@ -11,10 +11,11 @@ use std::sync::atomic::AtomicU64;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use charter_engine::hook::HookRecord;
+use charter_engine::job;
 use charter_governance::lifecycle::Called;
 use charter_kernel::hex::hex;
 use charter_kernel::refusal::Refusal;
-use charter_kernel::scope::Scope;
+use charter_kernel::scope::{Behind, Scope};
 use charter_kernel::unit::{Claim, beginning};
 use charter_store::Txn;
 use charter_tenancy::place::{Owner, Unplaced};
@@ -164,7 +165,12 @@ pub async fn take(
         return Ok(app.hooks.repeated.clone());
     }
     enter(app, request, hook)?;
-    if app.jobs_are_full(&hook.owner.organization).await {
+    // A provider's word has happened; anybody calls the others.
+    let part = |all| match hook.provider() {
+        Some(_) => job::with_beyond(all),
+        None => job::part_of(all, Behind::Stranger),
+    };
+    if app.jobs_are_full(&hook.owner.organization, part).await {
         let told = "Too much waits for the one that the call is for.";
         return Err(Refusal::rate_limited(FULL_SECONDS).reason("jobs_full").hint(told));
     }

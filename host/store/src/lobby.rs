@@ -1,4 +1,4 @@
-//! The queue in which calls, deliveries and long reads wait for places: [`Places`] for tasks.
+//! The queue in which calls, deliveries and long reads wait for places: [`Places`] and [`SharedPlaces`] for tasks.
 //!
 //! Knows nothing of them beyond the party that each belongs to. Invariant: a seat that is dropped,
 //! and a waiter that leaves after it was called, give their place to the next one.
@@ -8,100 +8,83 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
 
-use charter_kernel::places::Places;
+use charter_kernel::places::{Places, SharedPlaces};
 use charter_kernel::scope::Sharer;
 use tokio::sync::oneshot;
 
+/// Places that parties share, and the order in which those who wait get them.
+pub trait Seating {
+    /// Those who hold places.
+    type Party: Clone + Unpin;
+    /// See [`Places::enter`].
+    fn enter(&mut self, party: &Self::Party) -> bool;
+    /// See [`Places::wait`].
+    fn wait(&mut self, party: &Self::Party) -> u64;
+    /// See [`Places::give_up`].
+    fn give_up(&mut self, party: &Self::Party, ticket: u64) -> bool;
+    /// See [`Places::leave`].
+    fn leave(&mut self, party: &Self::Party);
+    /// The ticket that [`Places::admit_next`] calls.
+    fn call_next(&mut self) -> Option<u64>;
+}
+
+/// Forwards to the places of one kind.
+macro_rules! seating {
+    ($places:ty, $party:ty) => {
+        impl Seating for $places {
+            type Party = $party;
+            fn enter(&mut self, party: &$party) -> bool {
+                self.enter(party)
+            }
+            fn wait(&mut self, party: &$party) -> u64 {
+                self.wait(party)
+            }
+            fn give_up(&mut self, party: &$party, ticket: u64) -> bool {
+                self.give_up(party, ticket)
+            }
+            fn leave(&mut self, party: &$party) {
+                self.leave(party);
+            }
+            fn call_next(&mut self) -> Option<u64> {
+                self.admit_next().map(|(_, ticket)| ticket)
+            }
+        }
+    };
+}
+
+seating!(Places<Arc<str>>, Arc<str>);
+seating!(SharedPlaces, Sharer);
+
 /// Places, and the tasks that wait for them.
 #[derive(Debug)]
-pub struct Lobby(Mutex<Inside>);
+pub struct Lobby<O: Seating = Places<Arc<str>>>(Mutex<Inside<O>>);
+
+/// Places of one organization, for those who share them.
+pub type SharedLobby = Lobby<SharedPlaces>;
+/// A place of an organization's.
+pub type SharedSeat = Seat<SharedPlaces>;
 
 #[derive(Debug)]
-struct Inside {
-    places: Places<Arc<str>>,
+struct Inside<O> {
+    places: O,
     calls: HashMap<u64, oneshot::Sender<()>>,
 }
 
 /// A place; dropping it gives it back.
 #[derive(Debug)]
-pub struct Seat {
-    lobby: Arc<Lobby>,
-    party: Arc<str>,
+pub struct Seat<O: Seating = Places<Arc<str>>> {
+    lobby: Arc<Lobby<O>>,
+    party: O::Party,
 }
 
 /// A place that is waited for; dropping it gives up.
 #[derive(Debug)]
-pub struct Waiter {
-    lobby: Arc<Lobby>,
-    party: Arc<str>,
+pub struct Waiter<O: Seating = Places<Arc<str>>> {
+    lobby: Arc<Lobby<O>>,
+    party: O::Party,
     ticket: u64,
     called: oneshot::Receiver<()>,
     seated: bool,
-}
-
-/// The party of all pinned credentials of an organization.
-const PINNED: &str = "pinned";
-
-/// Places of one organization for those who share them: none of them has so many that the next finds
-/// none, all that are pinned leave as many to the others, and so do those of one project.
-#[derive(Debug)]
-pub struct SharedLobby {
-    all: Arc<Lobby>,
-    /// Of those that are pinned, by project.
-    projects: Arc<Lobby>,
-    /// Of the same, by user.
-    users: Arc<Lobby>,
-}
-
-/// A place of an organization's; dropping it gives it back.
-#[derive(Debug)]
-pub struct SharedSeat {
-    _all: Seat,
-    _pinned: Option<[Seat; 2]>,
-}
-
-impl SharedLobby {
-    /// So many places, of which those that are pinned have what one alone would.
-    pub fn new(all: usize) -> Self {
-        let all = Places::with_reserve(all);
-        let pinned = all.alone();
-        let projects = Lobby::of(Places::with_small_reserve(pinned));
-        Self { all: Lobby::of(all), projects, users: Lobby::with_reserve(pinned) }
-    }
-
-    /// A place now, or none.
-    pub fn try_enter(&self, by: &Sharer) -> Option<SharedSeat> {
-        let pinned = match &by.within {
-            Some(project) => {
-                Some([self.users.try_enter(&by.name)?, self.projects.try_enter(project)?])
-            }
-            None => None,
-        };
-        Some(SharedSeat { _all: self.all.try_enter(&party(by))?, _pinned: pinned })
-    }
-
-    /// Whether nobody holds one or waits.
-    pub fn is_idle(&self) -> bool {
-        let lobbies = [&self.all, &self.projects, &self.users];
-        lobbies.iter().all(|lobby| lobby.lock_inside().places.is_idle())
-    }
-
-    /// A place, once this one may have it.
-    pub async fn seat(&self, by: &Sharer) -> SharedSeat {
-        let pinned = match &by.within {
-            Some(project) => {
-                let user = self.users.seat(&by.name).await;
-                Some([user, self.projects.seat(project).await])
-            }
-            None => None,
-        };
-        SharedSeat { _all: self.all.seat(&party(by)).await, _pinned: pinned }
-    }
-}
-
-/// The party that one counts as among all.
-fn party(by: &Sharer) -> Arc<str> {
-    if by.within.is_some() { PINNED.into() } else { by.name.clone() }
 }
 
 impl Lobby {
@@ -115,16 +98,40 @@ impl Lobby {
         Self::of(Places::open(all))
     }
 
-    fn of(places: Places<Arc<str>>) -> Arc<Self> {
+    /// Whether the party's share, rather than the number of places, keeps it from one more.
+    pub fn is_share_used(&self, party: &Arc<str>) -> bool {
+        self.lock_inside().places.is_share_used(party)
+    }
+
+    /// How many of a party wait.
+    pub fn count_waiting(&self, party: &Arc<str>) -> usize {
+        self.lock_inside().places.count_waiting(party)
+    }
+}
+
+impl SharedLobby {
+    /// So many places.
+    pub fn shared(all: usize) -> Arc<Self> {
+        Self::of(SharedPlaces::new(all))
+    }
+
+    /// Whether nobody holds one or waits.
+    pub fn is_idle(&self) -> bool {
+        self.lock_inside().places.is_idle()
+    }
+}
+
+impl<O: Seating> Lobby<O> {
+    fn of(places: O) -> Arc<Self> {
         Arc::new(Self(Mutex::new(Inside { places, calls: HashMap::new() })))
     }
 
-    fn lock_inside(&self) -> MutexGuard<'_, Inside> {
+    fn lock_inside(&self) -> MutexGuard<'_, Inside<O>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A place now, or none.
-    pub fn try_enter(self: &Arc<Self>, party: &Arc<str>) -> Option<Seat> {
+    pub fn try_enter(self: &Arc<Self>, party: &O::Party) -> Option<Seat<O>> {
         let entered = self.lock_inside().places.enter(party);
         entered.then(|| Seat { lobby: self.clone(), party: party.clone() })
     }
@@ -133,7 +140,7 @@ impl Lobby {
     ///
     /// # Errors
     /// The turn, where the party may have no place now.
-    pub fn enter(self: &Arc<Self>, party: &Arc<str>) -> Result<Seat, Waiter> {
+    pub fn enter(self: &Arc<Self>, party: &O::Party) -> Result<Seat<O>, Waiter<O>> {
         let mut inside = self.lock_inside();
         if inside.places.enter(party) {
             return Ok(Seat { lobby: self.clone(), party: party.clone() });
@@ -146,30 +153,20 @@ impl Lobby {
     }
 
     /// A place, once the party may have one.
-    pub async fn seat(self: &Arc<Self>, party: &Arc<str>) -> Seat {
+    pub async fn seat(self: &Arc<Self>, party: &O::Party) -> Seat<O> {
         match self.enter(party) {
             Ok(seat) => seat,
             Err(waiter) => waiter.await,
         }
     }
 
-    /// Whether the party's share, rather than the number of places, keeps it from one more.
-    pub fn is_share_used(&self, party: &Arc<str>) -> bool {
-        self.lock_inside().places.is_share_used(party)
-    }
-
-    /// How many of a party wait.
-    pub fn count_waiting(&self, party: &Arc<str>) -> usize {
-        self.lock_inside().places.count_waiting(party)
-    }
-
-    fn leave(&self, party: &Arc<str>) {
+    fn leave(&self, party: &O::Party) {
         let mut inside = self.lock_inside();
         inside.places.leave(party);
         inside.call();
     }
 
-    fn give_up(&self, party: &Arc<str>, ticket: u64) {
+    fn give_up(&self, party: &O::Party, ticket: u64) {
         let mut inside = self.lock_inside();
         if inside.places.give_up(party, ticket) {
             inside.calls.remove(&ticket);
@@ -180,9 +177,9 @@ impl Lobby {
     }
 }
 
-impl Inside {
+impl<O: Seating> Inside<O> {
     fn call(&mut self) {
-        while let Some((_, ticket)) = self.places.admit_next() {
+        while let Some(ticket) = self.places.call_next() {
             if let Some(call) = self.calls.remove(&ticket) {
                 // A waiter that has just left finds out that it was called, and leaves again.
                 let _ = call.send(());
@@ -191,16 +188,16 @@ impl Inside {
     }
 }
 
-impl Drop for Seat {
+impl<O: Seating> Drop for Seat<O> {
     fn drop(&mut self) {
         self.lobby.leave(&self.party);
     }
 }
 
-impl Future for Waiter {
-    type Output = Seat;
+impl<O: Seating> Future for Waiter<O> {
+    type Output = Seat<O>;
 
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Seat> {
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Seat<O>> {
         // The lobby keeps the other half until it calls.
         let _ = ready!(Pin::new(&mut self.called).poll(cx));
         self.seated = true;
@@ -208,7 +205,7 @@ impl Future for Waiter {
     }
 }
 
-impl Drop for Waiter {
+impl<O: Seating> Drop for Waiter<O> {
     fn drop(&mut self) {
         if !self.seated {
             self.lobby.give_up(&self.party, self.ticket);
@@ -258,7 +255,7 @@ mod tests {
     #[tokio::test]
     async fn agents_leave_places_to_others_of_their_project_of_others_and_to_those_who_govern_them()
     {
-        let lobby = SharedLobby::new(64);
+        let lobby = SharedLobby::shared(64);
         let agent =
             |project: &str, user: &str| Sharer { within: Some(project.into()), name: user.into() };
         let person = |name: &str| Sharer { within: None, name: name.into() };
@@ -281,7 +278,16 @@ mod tests {
         drop(waiting.await);
         drop((others, elsewhere, keys));
         assert!(lobby.is_idle());
-        let small = SharedLobby::new(1);
+        // Users who wait for their project keep nobody of another from coming in.
+        let crowd: Vec<_> = (0..40)
+            .map(|n| agent("project a", &format!("user {n}")))
+            .flat_map(|by| [lobby.enter(&by), lobby.enter(&by)])
+            .collect();
+        assert!(crowd.iter().any(Result::is_err));
+        let others = fill(agent("project b", "user b"));
+        assert!(others.len() >= 2, "{}", others.len());
+        drop((crowd, others));
+        let small = SharedLobby::shared(1);
         let seat = small.try_enter(&agent("project a", "user one")).expect("a place");
         assert!(small.try_enter(&person("key ada")).is_none() && !small.is_idle());
         drop(seat);

@@ -15,7 +15,10 @@ use crate::bindings::charter::primitive::jobs::{Host, Job, Schedule};
 use crate::bindings::charter::primitive::types::Failure;
 use crate::call::Entry;
 use crate::failure::{failure, invalid, not_found, unread, write_failure};
-use crate::job::{JobRecord, NAME, Owner, ScheduleRecord, UNIQUE_KEY, jobs, schedules};
+use crate::job::{
+    DUE_PART, JobRecord, NAME, Owner, ScheduleRecord, UNIQUE_KEY, jobs, part_of, schedules,
+    with_beyond,
+};
 use crate::state::{State, Work};
 
 /// Runs of one job.
@@ -24,14 +27,6 @@ const ATTEMPTS_MAX: u32 = 100;
 pub(super) const PAYLOAD_BYTES_MAX: usize = 256 << 10;
 /// Bytes of a job's name and key.
 const NAME_BYTES_MAX: usize = 200;
-/// One part in so many of the room for jobs is as much as others fill by what they send to names, and
-/// pinned credentials by what they ask for: the rest is for those who govern them.
-const OTHERS_PART: u64 = 2;
-/// One part in so many is left by credentials of one project, which govern agents that have filled theirs.
-const PROJECTS_PART: u64 = 4;
-/// One part in so many of the room for jobs is kept for those that are due at once, and as much beyond it
-/// is for what jobs themselves and providers leave.
-const DUE_PART: u64 = 10;
 /// When one who has too many jobs that wait may try again.
 const RETRY_SECONDS: u32 = 30;
 
@@ -71,7 +66,7 @@ impl Work {
             name: job.name,
             payload: super::events::json("payload", &job.payload)?.into(),
             asked: Some(scope.principal().hand_on()),
-            pinned: scope.principal().behind().is_pinned(),
+            pinned: scope.principal().behind() != Behind::Organization,
             key: job.key,
             attempts_max: job.attempts_max.clamp(1, ATTEMPTS_MAX),
             deadline_ms: job.deadline_ms.map(|ms| ms.min(DEADLINE_MS_MAX)),
@@ -135,7 +130,7 @@ impl Work {
     fn part_for(&self, record: &JobRecord, all: u64) -> u64 {
         let by = self.call.scope.principal();
         if record.signal == NAME {
-            return all / OTHERS_PART;
+            return part_of(all, Behind::Stranger);
         }
         let is_run = matches!(self.call.entry, Entry::React(_));
         match (by.actor.kind, by.behind()) {
@@ -145,10 +140,8 @@ impl Work {
             {
                 with_beyond(all)
             }
-            (_, Behind::User | Behind::Stranger) => all / OTHERS_PART,
-            (_, Behind::Project) => all - all / PROJECTS_PART,
             (_, Behind::Organization) if record.run_at > self.now => all - all / DUE_PART,
-            (_, Behind::Organization) => all,
+            (_, behind) => part_of(all, behind),
         }
     }
 
@@ -200,11 +193,6 @@ impl Work {
             .map_err(|_| failure("internal_error", "the job cannot be read"))?;
         Ok((record.primitive == self.component.manifest.name).then_some((key, record)))
     }
-}
-
-/// The room for jobs, with what is beyond it for those that jobs and providers leave.
-fn with_beyond(all: u64) -> u64 {
-    all + all / DUE_PART
 }
 
 fn body<T: serde::Serialize>(record: &T) -> Result<String, Failure> {

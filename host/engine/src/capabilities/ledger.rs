@@ -2,10 +2,10 @@
 //!
 //! An account is named within its primitive and lies with the user, else with the project or
 //! organization; `credit` is the organization's own, `@<user>/<account>` another user's of the same
-//! project. Money leaves `credit` and others' accounts by leave only, and comes into `credit` only
-//! from accounts that cannot be overdrawn. Only the primitive that the operator has named as the
-//! one that bills opens one that can be, brings money from it, and takes back to it what its
-//! provider gave back; that one's accounts are the organization's.
+//! project. Money leaves `credit` and others' accounts by leave only. Only the primitive that the
+//! operator has named as the one that bills opens sources, which money comes out of that never came
+//! in, pays from them, and takes back to them what its provider gave back; that one's accounts are
+//! the organization's.
 
 use charter_kernel::governance::books::{self, Books};
 use charter_kernel::governance::hold::{CREDIT, Pay, entries, entries_of};
@@ -53,24 +53,24 @@ impl Work {
         let (debited, mut guards) = self.party(from).await?;
         let (credited, more) = self.party(to).await?;
         guards.extend(more);
-        self.require_cover(&debited, &credited).await?;
+        self.require_cover(&debited).await?;
         Ok((debited, credited, guards))
     }
 
-    /// Nothing that could be overdrawn pays into `credit`, unless by the biller: what was open
-    /// before it was named, or after, counts.
-    async fn require_cover(&self, from: &Key, to: &Key) -> Result<(), Failure> {
-        if self.books().is_covered(to) {
-            Books::check_cover(self.may_go_negative(from).await?)?;
+    /// No source pays, unless by the biller: what was open before it was named, or after, counts.
+    async fn require_cover(&self, from: &Key) -> Result<(), Failure> {
+        if self.books().may_be_source(from)
+            && let Some(account) = self.opened(from).await?
+        {
+            self.books().check_source(&account)?;
         }
         Ok(())
     }
 
-    /// Whether there is such an account, and it may go negative.
-    async fn may_go_negative(&self, key: &Key) -> Result<bool, Failure> {
+    /// The account, if it is open.
+    async fn opened(&self, key: &Key) -> Result<Option<Account>, Failure> {
         let row = self.txn.get_relaxed(key).await.map_err(|error| unread(&error))?;
-        let account = row.map(|row| account(&row.body)).transpose()?;
-        Ok(account.is_some_and(|account| account.may_go_negative))
+        Ok(row.map(|row| account(&row.body)).transpose()?)
     }
 
     async fn read(&mut self, key: &Key) -> Result<Account, Failure> {
@@ -119,9 +119,10 @@ impl Host for State {
         if key.id == CREDIT {
             return Ok(());
         }
-        books::check_overdraft(work.bills(), may_go_negative)?;
         let side = if matches!(normal, Normal::Debit) { Side::Debit } else { Side::Credit };
-        work.txn.write(Account::new(side, may_go_negative).open(&key));
+        let account = Account::new(side, may_go_negative);
+        work.books().check_source(&account)?;
+        work.txn.write(account.open(&key));
         Ok(())
     }
 
@@ -165,9 +166,9 @@ impl Host for State {
         let (to, guards) = work.party(&to_account).await?;
         let is_taken_back = from.id == CREDIT
             && work.books().may_take_back(&to)
-            && work.may_go_negative(&to).await?;
+            && work.opened(&to).await?.is_some_and(|account| account.is_source());
         Books::check_leaves(&from, is_taken_back)?;
-        work.require_cover(&from, &to).await?;
+        work.require_cover(&from).await?;
         books::check_amount(amount)?;
         let id = work.fresh_id()?;
         if to.id == CREDIT || to.reach != from.reach {

@@ -1,6 +1,7 @@
 //! The accounts that a primitive may name, and what it may do with them. The host and the SDK's test
 //! double keep these rules alike, since they stand here alone.
 
+use crate::ledger::Account;
 use crate::money::AMOUNT_MAX;
 use crate::refusal::Failure;
 use crate::scope::Scope;
@@ -40,18 +41,6 @@ pub fn check_amount(amount: i64) -> Result<(), Failure> {
     }
     let told = format!("an amount is 0 to {AMOUNT_MAX} micro-US-dollars");
     Err(Failure::invalid("amount", told))
-}
-
-/// Accounts that may go negative are opened by the primitive that bills, and by nobody else.
-///
-/// # Errors
-/// `forbidden` for another.
-pub fn check_overdraft(bills: bool, may_go_negative: bool) -> Result<(), Failure> {
-    if bills || !may_go_negative {
-        return Ok(());
-    }
-    let told = "only the primitive that bills opens an account that may go negative";
-    Err(Failure::new("forbidden", told))
 }
 
 impl Books<'_> {
@@ -142,26 +131,27 @@ impl Books<'_> {
         Err(Failure::new("forbidden", told))
     }
 
-    /// Whether what pays into this account has to be covered: nothing that could be overdrawn pays
-    /// into `credit`, unless by the biller.
-    pub fn is_covered(&self, to: &Key) -> bool {
-        to.id == CREDIT && !self.bills
-    }
-
-    /// Checks an account from which [`Self::is_covered`] money comes.
+    /// An account that money comes out of without ever having come in is opened, and paid from, by the
+    /// primitive that bills, and by nobody else.
     ///
     /// # Errors
-    /// `invalid_request` for one that may go negative.
-    pub fn check_cover(may_go_negative: bool) -> Result<(), Failure> {
-        if !may_go_negative {
+    /// `forbidden` for another.
+    pub fn check_source(&self, account: &Account) -> Result<(), Failure> {
+        if self.bills || !account.is_source() {
             return Ok(());
         }
-        let told = "`credit` takes nothing from an account that may go negative";
-        Err(Failure::invalid("to_account", told))
+        let told = "only the primitive that bills opens, or pays from, an account that grows when it is debited or may go negative";
+        Err(Failure::new("forbidden", told))
     }
 
-    /// Whether money goes back where the biller may have brought it from: an account of its own. One
-    /// that may go negative has.
+    /// Whether an account may be a source, and has to be looked at before it pays: the biller's may
+    /// be one, and `credit` is none.
+    pub fn may_be_source(&self, from: &Key) -> bool {
+        !self.bills && from.id != CREDIT
+    }
+
+    /// Whether money goes back where the biller may have brought it from: an account of its own. A
+    /// source has.
     pub fn may_take_back(&self, to: &Key) -> bool {
         self.bills && self.is_own(to)
     }

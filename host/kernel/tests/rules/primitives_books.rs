@@ -3,6 +3,7 @@
 use charter_kernel::governance::books::{self, Books};
 use charter_kernel::governance::hold::CREDIT;
 use charter_kernel::id::{OrganizationId, ProjectId, UserId, uuid_v7};
+use charter_kernel::ledger::{Account, Normal};
 use charter_kernel::money::AMOUNT_MAX;
 use charter_kernel::refusal::Failure;
 use charter_kernel::scope::{Actor, ActorKind, Principal, Proof, Scope, Subject};
@@ -73,13 +74,20 @@ fn what_comes_into_credit_and_leaves_it_is_the_billers() {
         assert!(biller.check_told(to).is_ok());
     }
     assert_eq!(code(other.check_told(&of_billing)), refused("forbidden"));
-    // Nothing is made of an overdraft, unless by the biller, which alone opens such accounts.
-    assert!(other.is_covered(&credit) && !other.is_covered(&of_cards));
-    assert!(!biller.is_covered(&credit));
-    assert_eq!(code(Books::check_cover(true)), refused("to_account"));
-    assert_eq!(code(Books::check_cover(false)), None);
-    assert_eq!(code(books::check_overdraft(false, true)), refused("forbidden"));
-    assert!(books::check_overdraft(true, true).and(books::check_overdraft(false, false)).is_ok());
+    // Nothing is made of what nothing bounds, unless by the biller, which alone opens such accounts.
+    for (normal, may_go_negative, is_source) in [
+        (Normal::Credit, false, false),
+        (Normal::Credit, true, true),
+        (Normal::Debit, false, true),
+        (Normal::Debit, true, true),
+    ] {
+        let account = Account::new(normal, may_go_negative);
+        let refusal = if is_source { refused("forbidden") } else { None };
+        assert_eq!(code(other.check_source(&account)), refusal, "{account:?}");
+        assert_eq!(code(biller.check_source(&account)), None);
+    }
+    assert!(other.may_be_source(&of_cards) && !other.may_be_source(&credit));
+    assert!(!biller.may_be_source(&of_billing));
     assert_eq!(code(Books::check_leaves(&credit, false)), refused("from_account"));
     assert!(Books::check_leaves(&credit, true).is_ok());
     assert!(Books::check_leaves(&of_cards, false).is_ok());

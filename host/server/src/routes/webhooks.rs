@@ -33,6 +33,8 @@ use crate::serve::{Accepted, Answer, Body, Created};
 const OWN: [&str; 2] = ["approval.resolved", DISABLED];
 /// Webhooks of one project or user that its own keys can make: the others are the organization's.
 const PINNED_MAX: usize = 20;
+/// The same of a project with all of its users: a project's key makes keys of users.
+const PROJECT_MAX: usize = 2 * PINNED_MAX;
 /// Event types of one webhook.
 const TYPES_MAX: usize = 100;
 /// How long the former secret goes on to sign after a rotation: a day.
@@ -323,17 +325,18 @@ async fn list_within(app: &App, place: &Place, txn: &mut Txn) -> Result<Vec<Webh
 }
 
 /// How many webhooks lie within the pins of the credential, whomever the request names.
-async fn count_pinned(app: &App, place: &Place, txn: &mut Txn) -> Result<usize, Refusal> {
+async fn are_pinned_full(app: &App, place: &Place, txn: &mut Txn) -> Result<bool, Refusal> {
     let pinned_to = place.scope().principal().user.as_ref();
-    let mut count = 0;
+    let (mut of_user, mut of_project) = (0, 0);
     for webhook in list_all(txn, &place.organization().id).await? {
-        let counts = match pinned_to {
-            Some(user) => is_of_user(&webhook.record, Some(user)),
-            None => is_of_project(app, &place.project().id, &webhook.record).await?,
-        };
-        count += usize::from(counts);
+        of_user += usize::from(is_of_user(&webhook.record, pinned_to));
+        let counts = is_of_project(app, &place.project().id, &webhook.record).await?;
+        of_project += usize::from(counts);
     }
-    Ok(count)
+    Ok(match pinned_to {
+        Some(_) => of_user >= PINNED_MAX || of_project >= PROJECT_MAX,
+        None => of_project >= PINNED_MAX,
+    })
 }
 
 /// Removes the webhooks of a project that goes, and of its users.
@@ -417,7 +420,7 @@ pub async fn create_webhook(
         return Err(too_many("The organization has as many webhooks as it can have."));
     }
     let is_pinned = place.scope().principal().is_pinned();
-    if is_pinned && count_pinned(app, place, txn).await? >= PINNED_MAX {
+    if is_pinned && are_pinned_full(app, place, txn).await? {
         return Err(too_many(
             "The key's project or user has as many webhooks as its keys can make.",
         ));

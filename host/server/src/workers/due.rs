@@ -33,7 +33,7 @@ pub(super) struct Due {
 #[derive(Default)]
 pub(super) struct Running {
     tasks: JoinSet<()>,
-    parties: HashMap<Id, String>,
+    groups: HashMap<Id, String>,
 }
 
 impl Due {
@@ -50,8 +50,8 @@ impl Due {
                 Ok(looked) => {
                     // There may be more of the same.
                     let wait = if looked.taken.is_empty() { looked.wait } else { Duration::ZERO };
-                    for (party, taken) in looked.taken {
-                        running.begin(party, work(taken));
+                    for (group, taken) in looked.taken {
+                        running.begin(group, work(taken));
                     }
                     wait
                 }
@@ -66,10 +66,10 @@ impl Due {
             };
             tokio::select! {
                 () = tokio::time::sleep(wait) => {}
-                Some(party) = running.wait_for_end() => due.leave(&party),
+                Some(group) = running.wait_for_end() => due.leave(&group),
             }
-            while let Some(party) = running.has_ended() {
-                due.leave(&party);
+            while let Some(group) = running.has_ended() {
+                due.leave(&group);
             }
         }
     }
@@ -91,30 +91,30 @@ pub(super) async fn keep_lease(app: &App, key: &Key, token: &str, lease_ms: i64)
 }
 
 impl Running {
-    pub(super) fn begin(&mut self, party: String, work: impl Future<Output = ()> + Send + 'static) {
+    pub(super) fn begin(&mut self, group: String, work: impl Future<Output = ()> + Send + 'static) {
         let id = self.tasks.spawn(work).id();
-        self.parties.insert(id, party);
+        self.groups.insert(id, group);
     }
 
     /// How many are worked on.
     pub(super) fn len(&self) -> usize {
-        self.parties.len()
+        self.groups.len()
     }
 
-    /// Whether one of this party's is worked on.
-    pub(super) fn has(&self, party: &str) -> bool {
-        self.parties.values().any(|running| running == party)
+    /// Whether one of this group's is worked on.
+    pub(super) fn has(&self, group: &str) -> bool {
+        self.groups.values().any(|running| running == group)
     }
 
     /// Waits for the next to end, and names its organization; `None` while none is worked on.
     pub(super) async fn wait_for_end(&mut self) -> Option<String> {
         let ended = self.tasks.join_next_with_id().await?;
-        self.parties.remove(&ended.map_or_else(|error| error.id(), |(id, ())| id))
+        self.groups.remove(&ended.map_or_else(|error| error.id(), |(id, ())| id))
     }
 
     /// The organization of one that has ended already.
     pub(super) fn has_ended(&mut self) -> Option<String> {
         let ended = self.tasks.try_join_next_with_id()?;
-        self.parties.remove(&ended.map_or_else(|error| error.id(), |(id, ())| id))
+        self.groups.remove(&ended.map_or_else(|error| error.id(), |(id, ())| id))
     }
 }

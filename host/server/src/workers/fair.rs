@@ -4,13 +4,14 @@
 
 use std::time::Duration;
 
+use charter_engine::job::leaves_places;
 use charter_kernel::lease::organization_and_kind;
 use charter_kernel::unit::{Space, Take, Taken, Unit};
 use charter_store::{CommitError, GroupsDue, ReadError};
 use futures::future::join_all;
 use tokio::time::Instant;
 
-use super::round::Round;
+use super::round::{Due, Round};
 use crate::app::App;
 
 /// How often what should not be missed is looked for, although something wakes it.
@@ -48,7 +49,7 @@ pub(super) struct Fair {
 
 /// The findings of a look.
 pub(super) struct Looked {
-    /// Rows that were taken, each with its party, which [`Fair::leave`] wants back.
+    /// Rows that were taken, each with its group, which [`Fair::leave`] wants back.
     pub(super) taken: Vec<(String, Taken)>,
     /// When to look again at the latest.
     pub(super) wait: Duration,
@@ -60,6 +61,12 @@ fn wait_for(app: &App, next: Option<charter_kernel::time::Instant>) -> Duration 
         let in_ms = next.0.saturating_sub(app.clock.now().0);
         Duration::from_millis(u64::try_from(in_ms).unwrap_or(0)).clamp(WAIT_MIN, LOOK_EVERY)
     })
+}
+
+/// A group by its name.
+fn due_of(group: &str) -> Due<'_> {
+    let (organization, kind) = organization_and_kind(group);
+    Due { group, organization, leaves_places: leaves_places(kind) }
 }
 
 impl Fair {
@@ -90,7 +97,7 @@ impl Fair {
             .filter(|(_, (_, kind))| wanted(kind))
             .map(|(group, (organization, _))| (group, organization))
             .collect();
-        let groups: Vec<_> = due.iter().map(|(group, of)| (*of, group.as_str())).collect();
+        let groups: Vec<_> = due.iter().map(|(group, _)| due_of(group)).collect();
         let counts = self.round.pick(&groups);
         let picked: Vec<_> = due.into_iter().zip(counts).filter(|(_, count)| *count > 0).collect();
         let taken = self.take(app, &picked).await?;
@@ -117,7 +124,7 @@ impl Fair {
         };
         let (mut all, mut failed) = (Vec::new(), None);
         let applied = join_all(picked.iter().map(take)).await;
-        for (((_, organization), count), applied) in picked.iter().zip(applied) {
+        for (((group, _), count), applied) in picked.iter().zip(applied) {
             let taken: Vec<_> = match applied {
                 Ok(applied) => applied.taken.into_iter().flatten().collect(),
                 Err(error) => {
@@ -126,16 +133,16 @@ impl Fair {
                 }
             };
             for _ in taken.len()..*count {
-                self.round.leave(organization);
+                self.round.leave(&due_of(group));
             }
-            all.extend(taken.into_iter().map(|taken| ((*organization).to_owned(), taken)));
+            all.extend(taken.into_iter().map(|taken| ((*group).clone(), taken)));
         }
         // The next look finds the ones that could not be taken; others' work goes on.
         failed.filter(|_| all.is_empty()).map_or(Ok(all), Err)
     }
 
-    /// The work on a row of this party is over.
-    pub(super) fn leave(&mut self, party: &str) {
-        self.round.leave(party);
+    /// The work on a row of this group is over.
+    pub(super) fn leave(&mut self, group: &str) {
+        self.round.leave(&due_of(group));
     }
 }

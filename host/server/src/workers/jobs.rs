@@ -29,10 +29,10 @@ pub(super) async fn run(app: Arc<App>) {
             () = app.draining.cancelled() => {}
             () = app.governance.job_wanted.notified() => {}
             () = tokio::time::sleep(wait) => {}
-            Some(party) = running.wait_for_end() => due.leave(&party),
+            Some(group) = running.wait_for_end() => due.leave(&group),
         }
-        while let Some(party) = running.has_ended() {
-            due.leave(&party);
+        while let Some(group) = running.has_ended() {
+            due.leave(&group);
         }
     }
     while running.wait_for_end().await.is_some() {}
@@ -49,9 +49,9 @@ async fn look(app: &Arc<App>, due: &mut Fair, running: &mut Running) -> Duration
         Ok(looked) => {
             // There may be more of the same.
             let wait = if looked.taken.is_empty() { looked.wait } else { Duration::ZERO };
-            for (party, taken) in looked.taken {
+            for (group, taken) in looked.taken {
                 let app = app.clone();
-                running.begin(party, async move { run::job(&app, taken).await });
+                running.begin(group, async move { run::job(&app, taken).await });
             }
             wait
         }

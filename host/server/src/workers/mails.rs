@@ -51,22 +51,22 @@ pub(super) async fn run(app: Arc<App>) {
         let (found, next) = take(&app, &mut notices, NOTICES).await;
         let (taken, next_mail) = take(&app, &mut mails, MAILS).await;
         let is_idle = found.is_empty() && taken.is_empty();
-        for (party, taken) in found {
+        for (group, taken) in found {
             expand::notice(&app, taken).await;
-            notices.leave(&party);
+            notices.leave(&group);
         }
-        for (party, taken) in taken {
-            sending.begin(party, mail_one(app.clone(), taken));
+        for (group, taken) in taken {
+            sending.begin(group, mail_one(app.clone(), taken));
         }
         let wait = if is_idle { next.min(next_mail) } else { Duration::ZERO };
         tokio::select! {
             () = app.draining.cancelled() => {}
             () = app.adapters.mail_wanted.notified() => {}
             () = tokio::time::sleep(wait) => {}
-            Some(party) = sending.wait_for_end() => mails.leave(&party),
+            Some(group) = sending.wait_for_end() => mails.leave(&group),
         }
-        while let Some(party) = sending.has_ended() {
-            mails.leave(&party);
+        while let Some(group) = sending.has_ended() {
+            mails.leave(&group);
         }
     }
     while sending.wait_for_end().await.is_some() {}

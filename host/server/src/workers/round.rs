@@ -11,13 +11,24 @@ use charter_kernel::places::Places;
 /// Rows of one group taken at once.
 const GROUP_MAX: usize = 8;
 
-/// A group whose rows are due, and the organization that it is of.
-pub(super) type Due<'a> = (&'a str, &'a str);
+/// A group whose rows are due.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Due<'a> {
+    /// Its name.
+    pub(super) group: &'a str,
+    /// The organization that it is of.
+    pub(super) organization: &'a str,
+    /// Whether it leaves places to the organization's others: see [`Round::leave`].
+    pub(super) leaves_places: bool,
+}
 
 /// The rounds of one kind of work.
 #[derive(Debug)]
 pub(super) struct Round {
     places: Places<String>,
+    /// The places of an organization's that those of its groups have which leave places to its others,
+    /// by group.
+    shared: HashMap<String, Places<String>>,
     /// When each organization was picked from last, as far as it has more.
     picked: HashMap<String, u64>,
     /// The same of each group.
@@ -28,34 +39,35 @@ pub(super) struct Round {
 impl Round {
     /// Rounds over so many places.
     pub(super) fn new(places: usize) -> Self {
-        let (picked, groups) = (HashMap::new(), HashMap::new());
-        Self { places: Places::with_reserve(places), picked, groups, picks: 0 }
+        let (shared, picked, groups) = (HashMap::new(), HashMap::new(), HashMap::new());
+        Self { places: Places::with_reserve(places), shared, picked, groups, picks: 0 }
     }
 
     /// How many rows of each group to take: the one that has been due the longest comes first, and of
     /// an organization's groups the one that was picked from the longest ago.
     pub(super) fn pick(&mut self, due: &[Due<'_>]) -> Vec<usize> {
-        let present: HashSet<&str> = due.iter().flat_map(|(of, group)| [*of, *group]).collect();
+        let present: HashSet<&str> =
+            due.iter().flat_map(|due| [due.organization, due.group]).collect();
         self.picked.retain(|organization, _| present.contains(organization.as_str()));
         self.groups.retain(|group, _| present.contains(group.as_str()));
         let mut order: Vec<usize> = (0..due.len()).collect();
-        order.sort_by_key(|at| self.groups.get(due[*at].1).copied().unwrap_or(0));
+        order.sort_by_key(|at| self.groups.get(due[*at].group).copied().unwrap_or(0));
         let mut before: HashMap<&str, usize> = HashMap::new();
         // The first group of each, then the second ones.
         let mut rank = vec![0; due.len()];
         for at in &order {
-            let of_organization = before.entry(due[*at].0).or_default();
+            let of_organization = before.entry(due[*at].organization).or_default();
             *of_organization += 1;
             rank[*at] = *of_organization;
         }
-        let last = |at: usize| self.picked.get(due[at].0).copied().unwrap_or(0);
+        let last = |at: usize| self.picked.get(due[at].organization).copied().unwrap_or(0);
         order.sort_by_key(|at| (rank[*at], last(*at), *at));
         let mut counts = vec![0; due.len()];
         loop {
             let picked = self.picks;
             for at in &order {
-                let (organization, group) = due[*at];
-                if counts[*at] < GROUP_MAX && self.places.enter(&organization.to_owned()) {
+                let Due { group, organization, .. } = due[*at];
+                if counts[*at] < GROUP_MAX && self.enter(&due[*at]) {
                     counts[*at] += 1;
                     self.picks += 1;
                     self.picked.insert(organization.to_owned(), self.picks);
@@ -68,9 +80,39 @@ impl Round {
         }
     }
 
-    /// Gives a place back.
-    pub(super) fn leave(&mut self, organization: &str) {
-        self.places.leave(&organization.to_owned());
+    /// Takes a place for a row of this group, if there is one. Groups that leave places have together as many
+    /// as one organization of several would, and each of them as many as it would of those.
+    fn enter(&mut self, due: &Due<'_>) -> bool {
+        let Due { group, organization, leaves_places } = *due;
+        if leaves_places {
+            let alone = |all| Places::<String>::with_reserve(all).alone();
+            let all = alone(alone(self.places.all()));
+            let own = self.shared.entry(organization.to_owned());
+            if !own.or_insert_with(|| Places::with_reserve(all)).enter(&group.to_owned()) {
+                return false;
+            }
+        }
+        let enters = self.places.enter(&organization.to_owned());
+        if leaves_places && !enters {
+            self.leave_shared(organization, group);
+        }
+        enters
+    }
+
+    /// Gives a place of a group back.
+    pub(super) fn leave(&mut self, due: &Due<'_>) {
+        self.places.leave(&due.organization.to_owned());
+        if due.leaves_places {
+            self.leave_shared(due.organization, due.group);
+        }
+    }
+
+    fn leave_shared(&mut self, organization: &str, group: &str) {
+        let Some(own) = self.shared.get_mut(organization) else { return };
+        own.leave(&group.to_owned());
+        if own.is_idle() {
+            self.shared.remove(organization);
+        }
     }
 }
 
@@ -82,7 +124,11 @@ mod tests {
 
     /// Groups of these organizations, one each, by their places.
     fn groups<'a>(due: &[&'a str], names: &'a [String]) -> Vec<Due<'a>> {
-        due.iter().zip(names).map(|(organization, name)| (*organization, name.as_str())).collect()
+        due.iter().zip(names).map(|(organization, name)| of(organization, name)).collect()
+    }
+
+    fn of<'a>(organization: &'a str, group: &'a str) -> Due<'a> {
+        Due { group, organization, leaves_places: group.contains('/') }
     }
 
     fn names(count: usize) -> Vec<String> {
@@ -115,7 +161,7 @@ mod tests {
             let counts = round.pick(&groups(&due, &names(3)));
             let at = counts.iter().position(|count| *count == 1).expect("one place, one row");
             turns += due[at];
-            round.leave(due[at]);
+            round.leave(&groups(&due, &names(3))[at]);
         }
         assert_eq!(turns, "hogbchogbc");
         // An organization that had nothing to do for a while comes first, and one that had comes
@@ -126,16 +172,39 @@ mod tests {
     #[test]
     fn groups_of_one_organization_take_turns_however_long_one_has_been_due() {
         let mut round = Round::new(1);
-        let due = [("a", "long"), ("a", "short"), ("b", "other")];
+        let due = [of("a", "long"), of("a", "short"), of("b", "other")];
         let mut turns = Vec::new();
         for _ in 0..8 {
             let counts = round.pick(&due);
             let at = counts.iter().position(|count| *count == 1).expect("one place, one row");
-            turns.push(due[at].1);
-            round.leave(due[at].0);
+            turns.push(due[at].group);
+            round.leave(&due[at]);
         }
         assert_eq!(turns[..4], ["long", "other", "short", "other"]);
         assert_eq!(turns[4..], turns[..4]);
+    }
+
+    #[test]
+    fn agents_leave_places_to_each_other_and_to_who_governs_them() {
+        let mut round = Round::new(32);
+        let agents: Vec<String> = (0..20).map(|n| format!("shop/pinned/{n}")).collect();
+        let mut due: Vec<_> = agents.iter().map(|name| of("a", name)).collect();
+        let one = round.pick(&due[..1]);
+        assert_eq!(one, [2], "nearly half of what is for agents");
+        let all: usize = round.pick(&due).iter().sum();
+        assert!((3..=4).contains(&all), "{all}");
+        due.push(of("a", "shop"));
+        let own = round.pick(&due);
+        assert!(own[20] >= 4 && own[..20].iter().all(|count| *count == 0), "{own:?}");
+        due[..20]
+            .iter()
+            .zip(&one)
+            .for_each(|(due, count)| (0..*count).for_each(|_| round.leave(due)));
+        assert_eq!(
+            round.pick(&due)[..20].iter().sum::<usize>(),
+            2,
+            "what one had is the next ones'"
+        );
     }
 
     proptest! {
@@ -146,7 +215,7 @@ mod tests {
         ) {
             let texts: Vec<String> = due.iter().map(u8::to_string).collect();
             let due: Vec<&str> = texts.iter().map(String::as_str).collect();
-            let own = names(due.len());
+            let own: Vec<_> = (0..due.len()).map(|n| [format!("g{n}"), format!("g/{n}")][n % 2].clone()).collect();
             let mut round = Round::new(places);
             let mut served: HashSet<&str> = HashSet::new();
             // As many rounds as there are organizations are enough for all of them.
@@ -154,13 +223,14 @@ mod tests {
                 let counts = round.pick(&groups(&due, &own));
                 let all: usize = counts.iter().sum();
                 prop_assert!((1..=places).contains(&all));
-                for (organization, count) in due.iter().zip(counts) {
+                for (row, count) in groups(&due, &own).iter().zip(counts) {
                     for _ in 0..count {
-                        served.insert(organization);
-                        round.leave(organization);
+                        served.insert(row.organization);
+                        round.leave(row);
                     }
                 }
                 prop_assert_eq!(round.places.free(), places);
+                prop_assert!(round.shared.is_empty());
             }
             prop_assert_eq!(served, due.iter().copied().collect::<HashSet<_>>());
         }

@@ -3,8 +3,9 @@
 
 use std::sync::Arc;
 
-use charter_engine::job::{ScheduleRecord, UNIQUE_KEY, jobs, schedules};
+use charter_engine::job::{self, ScheduleRecord, UNIQUE_KEY, jobs, schedules};
 use charter_kernel::schedule::next_occurrence;
+use charter_kernel::scope::{Behind, Principal};
 use charter_kernel::time::Instant;
 use charter_kernel::unit::{Claim, Draft, Key, Rejection, Row, Taken};
 use charter_store::{CommitError, TransactError, Txn, WriteError};
@@ -26,9 +27,9 @@ pub(super) async fn run(app: Arc<App>) {
         match due.look(&app, |_| true).await {
             Ok(looked) => {
                 let none = looked.taken.is_empty();
-                for (party, taken) in looked.taken {
+                for (group, taken) in looked.taken {
                     fire(&app, &taken).await;
-                    due.leave(&party);
+                    due.leave(&group);
                 }
                 if none {
                     tokio::time::sleep(looked.wait).await;
@@ -55,7 +56,8 @@ async fn fire(app: &App, taken: &Taken) {
     let now = app.clock.now();
     let next = next_occurrence(&record.cron, &record.time_zone, now).ok().flatten();
     let lane = record.job.owner.organization.clone();
-    let full = app.jobs_are_full(&lane).await;
+    let behind = record.job.asked.as_ref().map_or(Behind::Organization, Principal::behind);
+    let full = app.jobs_are_full(&lane, |all| job::part_of(all, behind)).await;
     if full {
         tracing::warn!(
             organization = lane,

@@ -45,21 +45,19 @@ impl Work {
     ) -> Result<(Key, Key), Failure> {
         self.books(world).check_payer(from)?;
         let (debited, credited) = (self.party(world, from)?, self.party(world, to)?);
-        self.require_cover(world, &debited, &credited)?;
+        self.require_cover(world, &debited)?;
         Ok((debited, credited))
     }
 
-    /// Nothing that could be overdrawn pays into `credit`, unless by the biller.
-    fn require_cover(&self, world: &World, from: &Key, to: &Key) -> Result<(), Failure> {
-        match self.books(world).is_covered(to) {
-            true => Books::check_cover(self.may_go_negative(world, from)),
-            false => Ok(()),
-        }
+    /// No source pays, unless by the biller.
+    fn require_cover(&self, world: &World, from: &Key) -> Result<(), Failure> {
+        let books = self.books(world);
+        let looks = books.may_be_source(from).then(|| self.opened(world, from)).flatten();
+        looks.map_or(Ok(()), |account| books.check_source(&account))
     }
 
-    fn may_go_negative(&self, world: &World, key: &Key) -> bool {
-        let row = self.txn.get_relaxed(&world.rows, key);
-        row.and_then(|row| read(&row.body).ok()).is_some_and(|account| account.may_go_negative)
+    fn opened(&self, world: &World, key: &Key) -> Option<Account> {
+        self.txn.get_relaxed(&world.rows, key).and_then(|row| read(&row.body).ok())
     }
 
     fn known_account(&self, world: &World, key: &Key) -> Result<Account, Failure> {
@@ -83,9 +81,10 @@ impl Ledger for Double {
             if key.id == CREDIT {
                 return Ok(());
             }
-            books::check_overdraft(world.bills, may_go_negative)?;
             let side = if normal == Normal::Debit { Side::Debit } else { Side::Credit };
-            work.txn.write(Account::new(side, may_go_negative).open(&key));
+            let account = Account::new(side, may_go_negative);
+            work.books(world).check_source(&account)?;
+            work.txn.write(account.open(&key));
             Ok(())
         })
     }
@@ -125,10 +124,10 @@ impl Ledger for Double {
     ) -> Answer<String> {
         self.changing("ledger", |world, work| {
             let (from, to) = (work.books(world).account(from)?, work.party(world, to)?);
-            let is_taken_back =
-                work.books(world).may_take_back(&to) && work.may_go_negative(world, &to);
+            let is_taken_back = work.books(world).may_take_back(&to)
+                && work.opened(world, &to).is_some_and(|account| account.is_source());
             Books::check_leaves(&from, is_taken_back)?;
-            work.require_cover(world, &from, &to)?;
+            work.require_cover(world, &from)?;
             books::check_amount(amount)?;
             let id = world.fresh_id();
             if to.id == CREDIT || to.reach != from.reach {

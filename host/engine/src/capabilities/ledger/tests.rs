@@ -18,13 +18,14 @@ use crate::run::bed::{Bed, handle, id, key, long, proposal, scope, shop, user, w
 enum Do<'a> {
     Open(&'a str),
     OpenSource(&'a str),
+    OpenDebit(&'a str),
     Freeze(&'a str, bool),
     Move(&'a str, &'a str, i64),
     Balance(&'a str),
     Entries(&'a str),
 }
 
-use Do::{Balance as Look, Entries, Freeze, Move, Open, OpenSource};
+use Do::{Balance as Look, Entries, Freeze, Move, Open, OpenDebit, OpenSource};
 
 async fn act(guest: &mut State, acts: &[Do<'_>]) -> Result<Vec<i64>, Failure> {
     let mut seen = Vec::new();
@@ -32,6 +33,7 @@ async fn act(guest: &mut State, acts: &[Do<'_>]) -> Result<Vec<i64>, Failure> {
         match *act {
             Open(name) => guest.open(name.into(), Normal::Credit, false).await?,
             OpenSource(name) => guest.open(name.into(), Normal::Debit, true).await?,
+            OpenDebit(name) => guest.open(name.into(), Normal::Debit, false).await?,
             Freeze(name, frozen) => guest.freeze(name.into(), frozen).await?,
             Move(from, to, amount) => {
                 let (from, to) = (from.to_owned(), to.to_owned());
@@ -149,6 +151,8 @@ async fn credit_is_left_by_leave_only_and_stopped_and_read_by_the_biller() {
         (Freeze("credit", true), "forbidden"),
         (Entries("credit"), "forbidden"),
         (OpenSource("bank"), "forbidden"),
+        // What is debited grows it: nothing would bound what it pays.
+        (OpenDebit("bank"), "forbidden"),
     ] {
         assert_eq!(play(&bed, &user(3), &[act]).await, Err(word.into()), "{act:?}");
     }
@@ -176,16 +180,24 @@ async fn the_biller_takes_back_to_its_source_and_nowhere_else() {
 }
 
 #[tokio::test]
-async fn nothing_that_can_be_overdrawn_pays_into_credit_unless_the_biller_does_it() {
+async fn no_source_pays_unless_the_biller_does_it() {
     let bed = Bed::new().await;
     bed.desk.let_bill("shop");
     // With the organization itself as the narrowest, an account lies where the biller's do.
     let by = scope(key(Role::Admin), 1, None, None);
     play(&bed, &by, &[OpenSource("bank"), Open("purse"), Move("bank", "purse", 5)]).await.unwrap();
+    play(&bed, &by, &[OpenDebit("till"), Move("till", "purse", 1)]).await.unwrap();
     bed.desk.let_bill("nobody");
-    let said = play(&bed, &by, &[Move("bank", "credit", 1)]).await;
-    assert_eq!(said, Err("invalid_input:to_account".into()));
-    assert_eq!(play(&bed, &by, &[Move("purse", "credit", 5), Look("credit")]).await, Ok(vec![0]));
+    for (from, to) in [("bank", "credit"), ("bank", "purse"), ("till", "credit"), ("till", "purse")]
+    {
+        let said = play(&bed, &by, &[Move(from, to, 1)]).await;
+        assert_eq!(said, Err("forbidden".into()), "{from} {to}");
+    }
+    assert_eq!(
+        play(&bed, &by, &[Move("purse", "credit", 5), Look("credit")]).await,
+        Ok(vec![0]),
+        "of six"
+    );
     assert_eq!(play(&bed, &by, &[Look("credit")]).await, Ok(vec![5]), "from the commit on");
 }
 
