@@ -50,6 +50,8 @@ pub(crate) struct Tenant {
     parked: Arc<SharedLobby>,
     /// Places in the queue, of those that it has there.
     queued: Arc<SharedLobby>,
+    /// Those of the reserves, by depth.
+    nested: Vec<Arc<SharedLobby>>,
     room: Arc<TenantRoom>,
 }
 
@@ -58,7 +60,7 @@ pub(crate) struct Tenant {
 pub(crate) struct CallPlace {
     bytes: Arc<Bytes>,
     body_bytes: usize,
-    _tenant: Option<SharedSeat>,
+    _tenant: SharedSeat,
     _primitive: Option<Seat>,
     _class: Seat,
 }
@@ -146,6 +148,9 @@ impl Admission {
             places: SharedLobby::shared(self.config.tenant_max),
             parked: SharedLobby::shared(self.config.parked_tenant_max),
             queued: SharedLobby::shared(self.queued_max),
+            nested: depths(self.config.nested_max)
+                .map(|all| SharedLobby::shared(Places::<()>::with_reserve(all).alone()))
+                .collect(),
             room: Arc::default(),
         });
         tenants.insert(name, tenant.clone());
@@ -165,14 +170,18 @@ impl Admission {
     ) -> Result<CallPlace, Full> {
         let wait = wish.wait.min(Duration::from_millis(self.config.wait_ms_max));
         let deadline = tokio::time::Instant::now() + wait;
-        let (own, primitive, class) = match self.nesting_lobby(wish.depth) {
-            Some(reserve) => (None, None, self.seat((tenant, wish.by), reserve, deadline).await?),
+        let (own, primitive, class) = match self.nesting(wish.depth) {
+            Some(at) => {
+                let own = self.take_place(&tenant.nested[at], (tenant, wish.by), deadline).await?;
+                let class = self.seat((tenant, wish.by), &self.nested[at], deadline).await?;
+                (own, None, class)
+            }
             None => {
                 let class = match wish.class {
                     CallLength::Short => &self.short,
                     CallLength::Long => &self.long,
                 };
-                let own = self.take_tenant_place(tenant, wish.by, deadline).await?;
+                let own = self.take_place(&tenant.places, (tenant, wish.by), deadline).await?;
                 let primitive = self.seat((tenant, wish.by), wish.primitive, deadline).await?;
                 let beyond = wish.runs.then_some(&self.runs);
                 let mut lobbies = [Some(class), beyond].into_iter().flatten();
@@ -180,7 +189,7 @@ impl Admission {
                     Some(seat) => seat,
                     None => self.seat((tenant, wish.by), class, deadline).await?,
                 };
-                (Some(own), Some(primitive), seat)
+                (own, Some(primitive), seat)
             }
         };
         let bytes = self.bytes(tenant, wish.by);
@@ -191,24 +200,25 @@ impl Admission {
         Ok(CallPlace { bytes, body_bytes, _tenant: own, _primitive: primitive, _class: class })
     }
 
-    /// The reserve of calls that lie in so many others; none for the outermost.
-    fn nesting_lobby(&self, depth: u8) -> Option<&Arc<Lobby>> {
+    /// Which reserve is that of calls that lie in so many others; none for the outermost.
+    fn nesting(&self, depth: u8) -> Option<usize> {
         let last = self.nested.len().checked_sub(1)?;
-        depth.checked_sub(1).map(|at| &self.nested[usize::from(at).min(last)])
+        depth.checked_sub(1).map(|at| usize::from(at).min(last))
     }
 
-    async fn take_tenant_place(
+    /// A place of the tenant's own.
+    async fn take_place(
         &self,
-        tenant: &Arc<Tenant>,
-        by: &Sharer,
+        places: &Arc<SharedLobby>,
+        (tenant, by): (&Tenant, &Sharer),
         deadline: tokio::time::Instant,
     ) -> Result<SharedSeat, Full> {
-        if let Some(place) = tenant.places.try_enter(by) {
+        if let Some(place) = places.try_enter(by) {
             return Ok(place);
         }
         let full = Full { tenant: true };
         let _turn = self.wait(tenant, by).ok_or(full)?;
-        tokio::time::timeout_at(deadline, tenant.places.seat(by)).await.map_err(|_| full)
+        tokio::time::timeout_at(deadline, places.seat(by)).await.map_err(|_| full)
     }
 
     /// A place in the queue.
@@ -330,7 +340,7 @@ mod tests {
             }
             assert!(admission.enter(&admission.tenant("other"), wish).await.is_ok() || depth > 2);
         }
-        assert_eq!(nested.len(), 2 + 1 + 1 + 1, "half of each reserve, and at least one");
+        assert_eq!(nested.len(), 4, "a quarter of each reserve, and at least one");
     }
 
     #[tokio::test(start_paused = true)]
@@ -340,7 +350,9 @@ mod tests {
         let wish = Wish { depth: 1, wait: Duration::from_secs(1), ..wish(&by, &primitive) };
         let enter = async |name| admission.enter(&admission.tenant(name), wish).await;
         let first = enter("hog").await.unwrap();
-        let _held = [enter("hog").await, enter("a").await, enter("b").await].map(Result::unwrap);
+        let another = sharer("session ada");
+        let beside = admission.enter(&admission.tenant("hog"), Wish { by: &another, ..wish }).await;
+        let _held = [beside, enter("a").await, enter("b").await].map(Result::unwrap);
         let give_back = async {
             tokio::time::sleep(Duration::from_millis(10)).await;
             drop(first);

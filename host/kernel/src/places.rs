@@ -58,11 +58,6 @@ impl<P: Clone + Ord> Places<P> {
         Self { reserve: 3, ..Self::open(all) }
     }
 
-    /// How many there are.
-    pub fn all(&self) -> usize {
-        self.all
-    }
-
     /// How many one party alone may hold of them.
     pub fn alone(&self) -> usize {
         (0..self.all).take_while(|held| self.lets(*held, self.all - held)).count()

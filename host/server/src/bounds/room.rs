@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
+use charter_store::Lobby;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -28,6 +29,8 @@ struct Inside {
     /// Texts that may give way, by their shares.
     giving: Mutex<Giving>,
     begun: AtomicU64,
+    /// The turn of those who take in a large text.
+    turn: Arc<Lobby>,
 }
 
 /// One text's part of the room; given back when this is dropped.
@@ -63,7 +66,8 @@ impl Room {
     /// A room of so many bytes.
     pub fn new(bytes_max: usize) -> Self {
         let memory = Memory::new(bytes_max);
-        Self(Arc::new(Inside { memory, giving: Mutex::default(), begun: AtomicU64::new(0) }))
+        let (giving, begun, turn) = (Mutex::default(), AtomicU64::new(0), Lobby::open(1));
+        Self(Arc::new(Inside { memory, giving, begun, turn }))
     }
 
     /// Holds nothing yet, in these shares. Once it gives way, `gone` is canceled, which ends its user.
@@ -117,6 +121,14 @@ impl Hold {
             self.room.0.list(&self.text);
         }
         Ok(())
+    }
+
+    /// Waits for the turn to take in more of a large text: of all of them one goes on at a time, an
+    /// organization's after another's, so that what is small has no more than one before it.
+    pub async fn take_turn(&self) {
+        let widest = self.text.path.shares.first().map_or("", |share| share.name.as_str());
+        let _turn = self.room.0.turn.seat(&widest.into()).await;
+        tokio::task::yield_now().await;
     }
 
     /// From now on it may give way.

@@ -87,6 +87,9 @@ pub enum Unread {
     GaveWay,
 }
 
+/// Bytes of a body after which others come before more of it: to take in so many is quick.
+const TURN_BYTES: usize = 64 << 10;
+
 /// Reads a whole body: at most `size_max` bytes, within `time_max`, where `hold` has room for it.
 ///
 /// # Errors
@@ -116,6 +119,7 @@ where
     let reading = async {
         let mut first = Bytes::new();
         let mut rest = BytesMut::new();
+        let mut since_turn = 0;
         while let Some(frame) = body.frame().await {
             let Ok(data) = frame.map_err(|_| Unread::Broken)?.into_data() else { continue };
             if first.len() + rest.len() + data.len() > size_max {
@@ -123,6 +127,11 @@ where
             }
             if let Some(hold) = hold {
                 hold.grow(data.len()).map_err(Unread::NoRoom)?;
+                since_turn += data.len();
+                if since_turn >= TURN_BYTES {
+                    since_turn = 0;
+                    hold.take_turn().await;
+                }
             }
             if first.is_empty() && rest.is_empty() {
                 first = data;

@@ -78,7 +78,9 @@ impl Connection {
             let cut = (!is_shared).then(|| cut.clone());
             let peer = Peer { address, tls, door: self.door, cut };
             let answering = (self.serving.answer)(peer, request);
-            let watched = (request_version == http::Version::HTTP_2).then(|| progress.clone());
+            // One of a proxy's clients that does not read is no fault of the others.
+            let watched =
+                (request_version == http::Version::HTTP_2 && !is_shared).then(|| progress.clone());
             async move {
                 let answer = answering.await;
                 drop(in_flight);
