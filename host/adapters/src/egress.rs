@@ -59,7 +59,7 @@ impl Gate {
         }
         let max = self.settings.tenant_connections_max as usize;
         let own = tenants.entry(organization.to_owned());
-        own.or_insert_with(|| SharedLobby::shared(max)).clone()
+        own.or_insert_with(|| SharedLobby::with_shares(max)).clone()
     }
 
     async fn exchange(

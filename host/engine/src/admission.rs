@@ -145,11 +145,11 @@ impl Admission {
         let tenant = Arc::new(Tenant {
             name: name.clone(),
             party: Party::new(name.clone()),
-            places: SharedLobby::shared(self.config.tenant_max),
-            parked: SharedLobby::shared(self.config.parked_tenant_max),
-            queued: SharedLobby::shared(self.queued_max),
+            places: SharedLobby::with_shares(self.config.tenant_max),
+            parked: SharedLobby::with_shares(self.config.parked_tenant_max),
+            queued: SharedLobby::with_shares(self.queued_max),
             nested: depths(self.config.nested_max)
-                .map(|all| SharedLobby::shared(Places::<()>::with_reserve(all).alone()))
+                .map(|all| SharedLobby::with_shares(Places::<()>::with_reserve(all).alone()))
                 .collect(),
             room: Arc::default(),
         });
@@ -200,7 +200,7 @@ impl Admission {
         Ok(CallPlace { bytes, body_bytes, _tenant: own, _primitive: primitive, _class: class })
     }
 
-    /// Which reserve is that of calls that lie in so many others; none for the outermost.
+    /// The reserve of calls that lie in so many others, by its place; none for the outermost.
     fn nesting(&self, depth: u8) -> Option<usize> {
         let last = self.nested.len().checked_sub(1)?;
         depth.checked_sub(1).map(|at| usize::from(at).min(last))

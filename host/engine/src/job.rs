@@ -42,9 +42,9 @@ pub const PARKED_GROUP: &str = "parked";
 /// The signal by which a primitive hears of what somebody has sent to a name that it holds.
 pub const NAME: &str = "name";
 
-/// What groups of what was sent to names have behind their primitive.
+/// The end of the names of groups of what was sent to names, behind their primitive.
 const SENT: &str = "/names";
-/// What groups of what pinned credentials and callers of inbound URLs asked for have there, before the
+/// The same of what pinned credentials and callers of inbound URLs asked for, before the
 /// name of whose it is.
 const PINNED: &str = "/pinned/";
 

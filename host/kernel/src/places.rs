@@ -259,7 +259,7 @@ impl SharedPlaces {
     }
 }
 
-/// Who may come in, by the places of all, and of those that are pinned.
+/// The rule of who may come in, by the places of all, and of those that are pinned.
 fn admission(
     all: &Places<Arc<str>>,
     projects: &Places<Arc<str>>,

@@ -111,7 +111,7 @@ impl Lobby {
 
 impl SharedLobby {
     /// So many places.
-    pub fn shared(all: usize) -> Arc<Self> {
+    pub fn with_shares(all: usize) -> Arc<Self> {
         Self::of(SharedPlaces::new(all))
     }
 
@@ -255,7 +255,7 @@ mod tests {
     #[tokio::test]
     async fn agents_leave_places_to_others_of_their_project_of_others_and_to_those_who_govern_them()
     {
-        let lobby = SharedLobby::shared(64);
+        let lobby = SharedLobby::with_shares(64);
         let agent =
             |project: &str, user: &str| Sharer { within: Some(project.into()), name: user.into() };
         let person = |name: &str| Sharer { within: None, name: name.into() };
@@ -287,7 +287,7 @@ mod tests {
         let others = fill(agent("project b", "user b"));
         assert!(others.len() >= 2, "{}", others.len());
         drop((crowd, others));
-        let small = SharedLobby::shared(1);
+        let small = SharedLobby::with_shares(1);
         let seat = small.try_enter(&agent("project a", "user one")).expect("a place");
         assert!(small.try_enter(&person("key ada")).is_none() && !small.is_idle());
         drop(seat);

@@ -60,7 +60,7 @@ impl Work {
     /// No source pays, unless by the biller: what was open before it was named, or after, counts.
     async fn require_cover(&self, from: &Key) -> Result<(), Failure> {
         if self.books().may_be_source(from)
-            && let Some(account) = self.opened(from).await?
+            && let Some(account) = self.find_account(from).await?
         {
             self.books().check_source(&account)?;
         }
@@ -68,7 +68,7 @@ impl Work {
     }
 
     /// The account, if it is open.
-    async fn opened(&self, key: &Key) -> Result<Option<Account>, Failure> {
+    async fn find_account(&self, key: &Key) -> Result<Option<Account>, Failure> {
         let row = self.txn.get_relaxed(key).await.map_err(|error| unread(&error))?;
         Ok(row.map(|row| account(&row.body)).transpose()?)
     }
@@ -166,7 +166,7 @@ impl Host for State {
         let (to, guards) = work.party(&to_account).await?;
         let is_taken_back = from.id == CREDIT
             && work.books().may_take_back(&to)
-            && work.opened(&to).await?.is_some_and(|account| account.is_source());
+            && work.find_account(&to).await?.is_some_and(|account| account.is_source());
         Books::check_leaves(&from, is_taken_back)?;
         work.require_cover(&from).await?;
         books::check_amount(amount)?;

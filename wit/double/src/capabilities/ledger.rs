@@ -52,11 +52,11 @@ impl Work {
     /// No source pays, unless by the biller.
     fn require_cover(&self, world: &World, from: &Key) -> Result<(), Failure> {
         let books = self.books(world);
-        let looks = books.may_be_source(from).then(|| self.opened(world, from)).flatten();
+        let looks = books.may_be_source(from).then(|| self.find_account(world, from)).flatten();
         looks.map_or(Ok(()), |account| books.check_source(&account))
     }
 
-    fn opened(&self, world: &World, key: &Key) -> Option<Account> {
+    fn find_account(&self, world: &World, key: &Key) -> Option<Account> {
         self.txn.get_relaxed(&world.rows, key).and_then(|row| read(&row.body).ok())
     }
 
@@ -125,7 +125,7 @@ impl Ledger for Double {
         self.changing("ledger", |world, work| {
             let (from, to) = (work.books(world).account(from)?, work.party(world, to)?);
             let is_taken_back = work.books(world).may_take_back(&to)
-                && work.opened(world, &to).is_some_and(|account| account.is_source());
+                && work.find_account(world, &to).is_some_and(|account| account.is_source());
             Books::check_leaves(&from, is_taken_back)?;
             work.require_cover(world, &from)?;
             books::check_amount(amount)?;

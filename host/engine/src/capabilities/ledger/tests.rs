@@ -151,7 +151,7 @@ async fn credit_is_left_by_leave_only_and_stopped_and_read_by_the_biller() {
         (Freeze("credit", true), "forbidden"),
         (Entries("credit"), "forbidden"),
         (OpenSource("bank"), "forbidden"),
-        // What is debited grows it: nothing would bound what it pays.
+        // It grows by what it pays: nothing would bound that.
         (OpenDebit("bank"), "forbidden"),
     ] {
         assert_eq!(play(&bed, &user(3), &[act]).await, Err(word.into()), "{act:?}");
