@@ -208,16 +208,7 @@ impl News<'_> {
             root: None,
         };
         let kind = self.change.signal();
-        Sent {
-            primitive,
-            kind,
-            payload,
-            owner,
-            now,
-            request,
-            attempts: ATTEMPTS_MAX,
-            pinned: false,
-        }
+        Sent { primitive, kind, payload, owner, now, request, attempts: ATTEMPTS_MAX }
     }
 }
 
@@ -249,19 +240,10 @@ impl Billed<'_> {
         let owner = Owner { organization: self.organization.to_string(), ..Owner::default() };
         let reach = Reach::organization(self.organization.as_str());
         let Self { kind, payload, now, request, .. } = self;
-        Sent {
-            primitive,
-            kind,
-            payload,
-            owner,
-            now,
-            request,
-            attempts: ATTEMPTS_MAX,
-            pinned: false,
-        }
-        .enqueue(txn, &reach)
-        .await
-        .map(drop)
+        Sent { primitive, kind, payload, owner, now, request, attempts: ATTEMPTS_MAX }
+            .enqueue(txn, &reach)
+            .await
+            .map(drop)
     }
 }
 
@@ -298,12 +280,10 @@ impl Called<'_> {
         };
         let (primitive, kind, attempts) =
             (&hook.primitive, charter_engine::hook::SIGNAL, CALL_ATTEMPTS_MAX);
+        let sent = Sent { primitive, kind, payload, owner, now, request, attempts };
         // Anybody calls a URL of the owner's own.
         let pinned = hook.provider().is_none();
-        Sent { primitive, kind, payload, owner, now, request, attempts, pinned }
-            .enqueue(txn, &reach)
-            .await
-            .map(drop)
+        insert(txn, row(JobRecord { pinned, ..sent.record() }, &reach)?).await.map(drop)
     }
 }
 
@@ -363,16 +343,8 @@ pub fn answer(approval: &Approval, now: Instant) -> Result<Option<Write>, Refusa
     });
     let owner = owner_of(subject);
     let request = &approval.request_id;
-    let signal = Sent {
-        primitive,
-        kind: APPROVAL,
-        payload,
-        owner,
-        now,
-        request,
-        attempts: ATTEMPTS_MAX,
-        pinned: false,
-    };
+    let signal =
+        Sent { primitive, kind: APPROVAL, payload, owner, now, request, attempts: ATTEMPTS_MAX };
     signal.job(&subject.reach()).map(|(key, draft)| Some(Write::Insert { key, draft }))
 }
 
@@ -402,16 +374,8 @@ pub async fn ask(
     });
     let owner = owner_of(subject);
     // Asked again in time, whatever becomes of this.
-    let signal = Sent {
-        primitive,
-        kind: DOUBT,
-        payload,
-        owner,
-        now,
-        request: &hold.request,
-        attempts: 1,
-        pinned: false,
-    };
+    let signal =
+        Sent { primitive, kind: DOUBT, payload, owner, now, request: &hold.request, attempts: 1 };
     signal.enqueue(txn, &subject.reach()).await.map(drop)
 }
 
@@ -424,37 +388,46 @@ struct Sent<'a> {
     now: Instant,
     request: &'a str,
     attempts: u32,
-    /// Whether it waits behind nothing of the organization's own: see [`JobRecord::pinned`].
-    pinned: bool,
 }
 
 impl Sent<'_> {
     /// Writes its job; answers the job's id.
     async fn enqueue(self, txn: &mut Txn, reach: &Reach) -> Result<String, Refusal> {
-        let (key, draft) = self.job(reach)?;
-        let id = key.id.clone();
-        txn.insert(key, draft).await.map_err(stored::breaking)?;
-        Ok(id)
+        insert(txn, self.job(reach)?).await
     }
 
     fn job(self, reach: &Reach) -> Result<(Key, Draft), Refusal> {
-        let job = JobRecord {
+        row(self.record(), reach)
+    }
+
+    fn record(self) -> JobRecord {
+        JobRecord {
             payload: self.payload.into(),
             attempts_max: self.attempts,
-            pinned: self.pinned,
             request: Some(self.request.to_owned()),
             ..JobRecord::of_signal(self.primitive, self.kind, self.owner, self.now)
-        };
-        let id = uuid_v7(self.now, stored::random()?);
-        let draft = Draft {
-            user: job.owner.user.clone(),
-            index: job.index(),
-            lease: Some((job.group(), job.run_at)),
-            body: serde_json::to_string(&job).map_err(|_| Refusal::internal())?,
-            ..Draft::default()
-        };
-        Ok((Key::new(reach, &jobs(), &*id), draft))
+        }
     }
+}
+
+/// Writes a job; answers its id.
+async fn insert(txn: &mut Txn, (key, draft): (Key, Draft)) -> Result<String, Refusal> {
+    let id = key.id.clone();
+    txn.insert(key, draft).await.map_err(stored::breaking)?;
+    Ok(id)
+}
+
+/// The row of a job that is due at once.
+fn row(job: JobRecord, reach: &Reach) -> Result<(Key, Draft), Refusal> {
+    let id = uuid_v7(job.run_at, stored::random()?);
+    let draft = Draft {
+        user: job.owner.user.clone(),
+        index: job.index(),
+        lease: Some((job.group(), job.run_at)),
+        body: serde_json::to_string(&job).map_err(|_| Refusal::internal())?,
+        ..Draft::default()
+    };
+    Ok((Key::new(reach, &jobs(), &*id), draft))
 }
 
 /// Whether a project reaches sandboxes only.

@@ -170,9 +170,6 @@ impl<P: Clone + Ord> Places<P> {
     }
 }
 
-/// The party of all pinned credentials of an organization.
-const PINNED: &str = "pinned";
-
 /// Places of one organization for those who share them: none of them has so many that the next finds
 /// none, all that are pinned leave as many to the others, and so do those of one project. Nobody who
 /// waits for one holds another.
@@ -180,8 +177,8 @@ const PINNED: &str = "pinned";
 pub struct SharedPlaces {
     /// Each who holds some, or waits.
     each: Places<Sharer>,
-    /// Of all, with one party for those that are pinned.
-    all: Places<Arc<str>>,
+    /// Of all by name, with no name for those that are pinned.
+    all: Places<Option<Arc<str>>>,
     /// Of those that are pinned, by project.
     projects: Places<Arc<str>>,
     /// Of the same, by user.
@@ -204,13 +201,10 @@ impl SharedPlaces {
 
     fn take(&mut self, by: &Sharer) {
         self.each.take(by);
-        match &by.within {
-            Some(project) => {
-                self.all.take(&PINNED.into());
-                self.projects.take(project);
-                self.users.take(&by.name);
-            }
-            None => self.all.take(&by.name),
+        self.all.take(&party(by));
+        if let Some(project) = &by.within {
+            self.projects.take(project);
+            self.users.take(&by.name);
         }
     }
 
@@ -237,13 +231,10 @@ impl SharedPlaces {
     /// See [`Places::leave`].
     pub fn leave(&mut self, by: &Sharer) {
         self.each.leave(by);
-        match &by.within {
-            Some(project) => {
-                self.all.leave(&PINNED.into());
-                self.projects.leave(project);
-                self.users.leave(&by.name);
-            }
-            None => self.all.leave(&by.name),
+        self.all.leave(&party(by));
+        if let Some(project) = &by.within {
+            self.projects.leave(project);
+            self.users.leave(&by.name);
         }
     }
 
@@ -259,16 +250,20 @@ impl SharedPlaces {
     }
 }
 
+/// The party that one counts as among all.
+fn party(by: &Sharer) -> Option<Arc<str>> {
+    by.within.is_none().then(|| by.name.clone())
+}
+
 /// The rule of who may come in, by the places of all, and of those that are pinned.
 fn admission(
-    all: &Places<Arc<str>>,
+    all: &Places<Option<Arc<str>>>,
     projects: &Places<Arc<str>>,
     users: &Places<Arc<str>>,
 ) -> impl Fn(&Places<Sharer>, &Sharer) -> bool {
-    let pinned = all.admits(&PINNED.into());
-    move |_, by| match &by.within {
-        Some(project) => pinned && projects.admits(project) && users.admits(&by.name),
-        None => all.admits(&by.name),
+    move |_, by| {
+        let is_within = |project| projects.admits(project) && users.admits(&by.name);
+        all.admits(&party(by)) && by.within.as_ref().is_none_or(is_within)
     }
 }
 
