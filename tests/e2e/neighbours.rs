@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 const CALLS: usize = 28;
 /// Nested calls of one person's keys: nearly half of the organization's, which are nearly half of the
 /// first depth's.
-const NESTED: usize = 10;
+const NESTED: usize = 9;
 
 fn scripted(world: &World) -> [Tenant; 2] {
     world.install("script", &Artefacts::get().fixture("script"));

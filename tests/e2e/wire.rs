@@ -508,6 +508,34 @@ on_both! {
 }
 
 on_both! {
+    fn a_connection_that_a_proxy_shares_among_clients_is_not_cut(
+        world: little_room()
+            .argument("--trusted-proxies=127.0.0.2/32")
+            .environment("CHARTER_HTTP_BODY_TIMEOUT_MS", "600000")
+    ) {
+        let tenant = with_large_users(world);
+        let path = "/v1/users?limit=100";
+        let address = world.server().address();
+        let proxy = Raw::connect_from("127.0.0.2", address).unwrap();
+        let mut unread: Vec<_> = [proxy, Raw::connect(address).unwrap()]
+            .into_iter()
+            .zip([100_000.0, 200_000.0])
+            .map(|(raw, all)| {
+                let raw = ask_unread(raw, path, &viewer(&tenant));
+                until("its answer waits to be read", || gauge(world, "charter_answer_body_bytes") >= all);
+                raw
+            })
+            .collect();
+        let another = tenant.client.bearer(&viewer(&tenant));
+        until("one that is slow gives way", || another.get(path).status == 200);
+        assert!(!unread[1].rest().is_empty(), "a client's own connection is cut");
+        // Another client of the proxy is heard (RFC 9113, 6.7).
+        assert!(unread[0].say(&h2_frame(6, 0, 0, b"are you?")));
+        until("the proxy's goes on", || unread[0].first().contains("are you?"));
+    }
+}
+
+on_both! {
     fn a_change_whose_answer_finds_no_room_is_not_made(world: little_room().bare()) {
         world.install("script", &Artefacts::get().fixture("script"));
         let tenant = world.register();
@@ -565,6 +593,11 @@ fn a_head_that_is_too_large_is_refused() {
 /// Asks for a path as a peer whose window lets nothing of its answer be written (RFC 9113, 6.5.2;
 /// RFC 7541, 6.2.2).
 fn unread(world: &World, path: &str, key: &str) -> Raw {
+    ask_unread(Raw::connect(world.server().address()).unwrap(), path, key)
+}
+
+/// The same by a connection that is open.
+fn ask_unread(mut raw: Raw, path: &str, key: &str) -> Raw {
     let text = |value: &str| [&[u8::try_from(value.len()).unwrap()], value.as_bytes()].concat();
     let fields = [
         b"\x82\x86\x04".as_slice(),
@@ -575,7 +608,6 @@ fn unread(world: &World, path: &str, key: &str) -> Raw {
         &text(&format!("Bearer {key}")),
     ];
     let asks = h2_frame(1, 5, 1, &fields.concat());
-    let mut raw = Raw::connect(world.server().address()).unwrap();
     assert!(raw.say(&[H2_PREFACE, &no_window(), &asks].concat()));
     raw
 }

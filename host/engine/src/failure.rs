@@ -10,6 +10,7 @@ use charter_store::{ReadError, WriteError};
 use serde_json::json;
 
 use crate::bindings::charter::primitive::types;
+use crate::limiter::Limit;
 
 /// A failure of this code and message.
 pub(crate) fn failure(code: &str, message: impl Into<String>) -> Failure {
@@ -57,12 +58,21 @@ pub(crate) fn unread(error: &ReadError) -> Failure {
     }
 }
 
-/// The call, or all calls of its organization, hold as much memory as they may.
-pub(crate) fn too_much_held() -> Failure {
-    Failure {
-        reason: Some("too_much_held".into()),
-        hint: Some("read less at a time, or commit what there is so far".into()),
-        ..failure("payload_too_large", "the call holds as much of what it read and wrote as it may")
+/// The call holds as much memory as it may, or others hold what it shares with them.
+pub(crate) fn too_much_held(limit: Limit) -> Failure {
+    match limit {
+        Limit::Call => Failure {
+            reason: Some("too_much_held".into()),
+            hint: Some("read less at a time, or commit what there is so far".into()),
+            ..failure(
+                "payload_too_large",
+                "the call holds as much of what it read and wrote as it may",
+            )
+        },
+        Limit::Room => Failure {
+            retry_after_seconds: Some(1),
+            ..failure("overloaded", "other calls hold the memory")
+        },
     }
 }
 

@@ -48,7 +48,8 @@ const SENT: &str = "/names";
 /// name of whose it is.
 const PINNED: &str = "/pinned/";
 
-/// One part in so many of the room for jobs is taken for what users' credentials and strangers ask for.
+/// One part in so many of an organization's room is taken for what users' credentials and strangers ask
+/// for.
 const OTHERS_PART: u64 = 2;
 /// The same for what projects' credentials ask for.
 const PROJECTS_PART: u64 = 4;
@@ -62,7 +63,7 @@ pub fn with_beyond(all: u64) -> u64 {
     all + all / DUE_PART
 }
 
-/// The part of the room for jobs that what this one asks for finds.
+/// The part of an organization's room, for jobs or for hooks, that what this one asks for finds.
 pub fn part_of(all: u64, behind: Behind) -> u64 {
     match behind {
         Behind::User | Behind::Stranger => all / OTHERS_PART,

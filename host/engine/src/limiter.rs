@@ -25,20 +25,33 @@ pub(crate) struct Limiter {
     bytes: Arc<Bytes>,
     /// The process's gauge.
     gauge: Arc<AtomicI64>,
-    /// Whether a memory limit was met.
-    pub(crate) exhausted: bool,
+    /// The limit that was met last, if any.
+    pub(crate) met: Option<Limit>,
+}
+
+/// A limit of memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Limit {
+    /// The call's own.
+    Call,
+    /// The room that it shares with other calls: they have it now.
+    Room,
 }
 
 impl Limiter {
     pub(crate) fn new(memory_max: usize, bytes: Arc<Bytes>, gauge: Arc<AtomicI64>) -> Self {
-        Self { memory_max, memory: 0, held: 0, elements: 0, bytes, gauge, exhausted: false }
+        Self { memory_max, memory: 0, held: 0, elements: 0, bytes, gauge, met: None }
     }
 
-    /// From now on so many bytes are held in the host. False where the call, its tenant or the
-    /// process may not hold them: what was held before still is.
-    pub(crate) fn hold(&mut self, bytes: usize) -> bool {
-        let fits = self.memory.saturating_add(bytes) <= self.memory_max;
-        fits && self.reserve(bytes)
+    /// From now on so many bytes are held in the host.
+    ///
+    /// # Errors
+    /// The limit that keeps the call from holding them: what was held before still is.
+    pub(crate) fn hold(&mut self, bytes: usize) -> Result<(), Limit> {
+        match self.memory.saturating_add(bytes) <= self.memory_max {
+            true => self.reserve(bytes),
+            false => Err(Limit::Call),
+        }
     }
 
     /// The bytes that it knows of in the host.
@@ -48,14 +61,23 @@ impl Limiter {
     }
 
     /// The same for what is not known to be needed: the call's own limit does not count yet.
-    pub(crate) fn reserve(&mut self, bytes: usize) -> bool {
+    ///
+    /// # Errors
+    /// As [`Limiter::hold`].
+    pub(crate) fn reserve(&mut self, bytes: usize) -> Result<(), Limit> {
         let more = bytes.saturating_sub(self.held);
         if !self.bytes.take(more) {
-            return false;
+            return Err(Limit::Room);
         }
         self.bytes.give(self.held.saturating_sub(bytes));
         self.held = bytes;
-        true
+        Ok(())
+    }
+
+    /// Whether it is within the limits; remembers one that is met.
+    fn admit(&mut self, limit: Option<Limit>) -> bool {
+        self.met = limit.or(self.met);
+        limit.is_none()
     }
 }
 
@@ -75,8 +97,11 @@ impl wasmtime::ResourceLimiter for Limiter {
     ) -> wasmtime::Result<bool> {
         let grown = desired.saturating_sub(current);
         let all = self.memory.saturating_add(self.held).saturating_add(grown);
-        if all > self.memory_max || !self.bytes.take(grown) {
-            self.exhausted = true;
+        let limit = match all > self.memory_max {
+            true => Some(Limit::Call),
+            false => (!self.bytes.take(grown)).then_some(Limit::Room),
+        };
+        if !self.admit(limit) {
             return Ok(false);
         }
         self.memory += grown;
@@ -90,8 +115,8 @@ impl wasmtime::ResourceLimiter for Limiter {
         _maximum: Option<usize>,
     ) -> wasmtime::Result<bool> {
         let grown = desired.saturating_sub(current);
-        if self.elements.saturating_add(grown) > TABLES_ELEMENTS_MAX {
-            self.exhausted = true;
+        let is_too_much = self.elements.saturating_add(grown) > TABLES_ELEMENTS_MAX;
+        if !self.admit(is_too_much.then_some(Limit::Call)) {
             return Ok(false);
         }
         self.elements += grown;

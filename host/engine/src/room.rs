@@ -92,6 +92,9 @@ impl ByName {
 impl Bytes {
     /// Takes this many, or none.
     pub(crate) fn take(&self, amount: usize) -> bool {
+        if amount == 0 {
+            return true;
+        }
         for used in self.counts() {
             used.fetch_add(amount, Relaxed);
         }

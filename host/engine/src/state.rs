@@ -116,10 +116,9 @@ impl State {
     /// The same, beside so many bytes that cross meanwhile.
     pub(crate) fn make_room_beside(&mut self, crossing: usize) -> Result<(), Failure> {
         let held = self.held_bytes().saturating_add(crossing);
-        match self.limiter.reserve(held.saturating_add(PAGE_BYTES_MAX)) {
-            true => Ok(()),
-            false => Err(crate::failure::too_much_held()),
-        }
+        self.limiter
+            .reserve(held.saturating_add(PAGE_BYTES_MAX))
+            .map_err(crate::failure::too_much_held)
     }
 
     /// The bytes that the attempt holds until its commit.
@@ -132,10 +131,9 @@ impl State {
     /// count: the guest's own copy counts as its memory. Asked before a write, so that one that is
     /// refused was not made.
     pub(crate) fn hold(&mut self, crossing: usize) -> Result<(), Failure> {
-        match self.limiter.hold(self.held_bytes().saturating_add(crossing)) {
-            true => Ok(()),
-            false => Err(crate::failure::too_much_held()),
-        }
+        self.limiter
+            .hold(self.held_bytes().saturating_add(crossing))
+            .map_err(crate::failure::too_much_held)
     }
 
     /// The attempt's work, where it may change something: its method and its caller's power say so.

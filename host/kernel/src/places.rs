@@ -11,6 +11,8 @@ use crate::scope::Sharer;
 
 /// One part in so many of places with a reserve is for parties that hold none.
 const FIRST_PART: usize = 8;
+/// Fewer places than these keep no such part.
+const FEW: usize = 5;
 
 /// Places, those who hold them, and those who wait.
 #[derive(Clone, Debug)]
@@ -94,7 +96,7 @@ impl<P: Clone + Ord> Places<P> {
 
     /// Whether who holds so many may have one more where so many are free.
     fn lets(&self, held: usize, free: usize) -> bool {
-        let kept = if held == 0 { 0 } else { self.all / FIRST_PART };
+        let kept = if held == 0 { 0 } else { kept_of(self.all) };
         free > 0 && (self.reserve == 0 || held < self.reserve * free.saturating_sub(kept))
     }
 
@@ -168,6 +170,11 @@ impl<P: Clone + Ord> Places<P> {
         }
         Some((party, ticket))
     }
+}
+
+/// How many of all places with a reserve are for parties that hold none.
+fn kept_of(all: usize) -> usize {
+    if all < FEW { 0 } else { all.div_ceil(FIRST_PART) }
 }
 
 /// Places of one organization for those who share them: none of them has so many that the next finds
@@ -287,7 +294,7 @@ mod tests {
 
     #[test]
     fn a_small_reserve_leaves_a_party_alone_nearly_three_quarters() {
-        for (all, alone) in [(1, 1), (2, 2), (4, 3), (28, 19), (64, 42)] {
+        for (all, alone) in [(1, 1), (2, 2), (4, 3), (28, 18), (64, 42)] {
             let mut places = Places::with_small_reserve(all);
             assert_eq!(std::iter::from_fn(|| places.enter(&"a").then_some(())).count(), alone);
             assert!(all < 3 || places.enter(&"b"), "{all}");
@@ -402,7 +409,7 @@ mod tests {
                     prop_assert_eq!(places.count_held(party), held);
                     let waiting = outside.iter().filter(|(other, _)| other == party).count();
                     prop_assert_eq!(places.count_waiting(party), waiting);
-                    let share = if reserve > 0 && held > 0 { held + all / FIRST_PART } else { 0 };
+                    let share = if reserve > 0 && held > 0 { held + kept_of(all) } else { 0 };
                     prop_assert!(places.free() <= share, "{} of {} free, {held} held", places.free(), all);
                 }
             }

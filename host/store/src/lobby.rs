@@ -261,7 +261,7 @@ mod tests {
         let person = |name: &str| Sharer { within: None, name: name.into() };
         let fill = |by: Sharer| std::iter::from_fn(|| lobby.try_enter(&by)).collect::<Vec<_>>();
         let one = fill(agent("project a", "user one"));
-        assert_eq!(one.len(), 13, "nearly half of what is for agents");
+        assert_eq!(one.len(), 12, "nearly half of what is for agents");
         assert!(lobby.try_enter(&agent("project a", "user two")).is_some());
         let others: Vec<_> =
             (0..20).flat_map(|n| fill(agent("project a", &format!("user {n}")))).collect();

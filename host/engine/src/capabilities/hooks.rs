@@ -14,7 +14,7 @@ use crate::failure::{
     failure, invalid, not_configured, not_found, undeclared, unread, write_failure,
 };
 use crate::hook::{HOOKS_MAX, HookRecord, OWN, REFERENCE_BYTES_MAX, SIGNAL, Scheme, Wanted, hooks};
-use crate::job::Owner;
+use crate::job::{Owner, part_of};
 use crate::state::{State, Work};
 
 /// The prefix of a secret, as receivers of webhooks know it.
@@ -113,9 +113,10 @@ impl Work {
         if self.txn.get(&key).await.map_err(|error| unread(&error))?.is_none() {
             return Err(not_found("the document").into());
         }
-        if scheme.has_url() && self.hooks_open(&owner.organization).await? >= HOOKS_MAX {
+        let max = part_of(HOOKS_MAX, self.call.scope.principal().behind());
+        if scheme.has_url() && self.hooks_open(&owner.organization).await? >= max {
             let told = format!(
-                "an organization has at most {HOOKS_MAX} hooks with a URL of their own: close some"
+                "an organization has at most {max} hooks with a URL of their own here: close some"
             );
             return Err(failure("state_conflict", told).into());
         }

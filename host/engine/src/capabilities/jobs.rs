@@ -6,6 +6,7 @@
 use charter_kernel::lease;
 use charter_kernel::limits::DEADLINE_MS_MAX;
 use charter_kernel::refusal::Failure as Refused;
+use charter_kernel::role::Role;
 use charter_kernel::scope::{ActorKind, Behind};
 use charter_kernel::time::Instant;
 use charter_kernel::unit::{Claim, Draft, Key, Reach};
@@ -123,8 +124,8 @@ impl Work {
     /// The part of the room for jobs that this one finds.
     ///
     /// All that somebody else sends to the organization finds a part of it taken, as does all that a
-    /// pinned credential has asked for, a user's more than a project's, in runs as well; and all that is
-    /// for later, because what is due makes room by itself. The first job that a run leaves takes the
+    /// pinned credential has asked for, a user's more than a project's, in runs as well; all that those
+    /// ask for who do not govern it; and all that is for later, because what is due makes room by itself. The first job that a run leaves takes the
     /// run's place, what runs leave that no agent has asked for governs the rest, and a provider's word has
     /// happened: none of these may wait until there is room, or there never is.
     fn part_for(&self, record: &JobRecord, all: u64) -> u64 {
@@ -133,6 +134,8 @@ impl Work {
             return part_of(all, Behind::Stranger);
         }
         let is_run = matches!(self.call.entry, Entry::React(_));
+        // The host itself has no role.
+        let governs = by.role.is_none_or(Role::loosens);
         match (by.actor.kind, by.behind()) {
             (ActorKind::Hook, Behind::Organization) => with_beyond(all),
             (ActorKind::System, behind)
@@ -140,7 +143,9 @@ impl Work {
             {
                 with_beyond(all)
             }
-            (_, Behind::Organization) if record.run_at > self.now => all - all / DUE_PART,
+            (_, Behind::Organization) if record.run_at > self.now || !governs => {
+                all - all / DUE_PART
+            }
             (_, behind) => part_of(all, behind),
         }
     }

@@ -22,7 +22,7 @@ use crate::bindings;
 use crate::call::{Call, Entry};
 use crate::component::Component;
 use crate::fairness::{Party, Turns};
-use crate::limiter::Limiter;
+use crate::limiter::{Limit, Limiter};
 use crate::load::{HANDLES_MAX, HOSTCALL_FUEL};
 use crate::outbound::{Outbounds, Permit};
 use crate::room::Bytes;
@@ -69,7 +69,7 @@ pub(super) enum Ended {
     ClientGone,
     /// The host stops.
     Cut,
-    /// The pool had no room: more memory or tables than its slots, all taken.
+    /// Others have the memory, or the pool's slots, that it wanted.
     Exhausted,
 }
 
@@ -154,7 +154,7 @@ pub(super) async fn run(setting: Setting, txn: Txn, story: &mut Story) -> Ended 
             if let Some(abort) = marks.abort_cause() {
                 return Ended::Aborted(abort.clone());
             }
-            return classify_error(&work, &error, state.limiter.exhausted, &printed);
+            return classify_error(&work, &error, state.limiter.met, &printed);
         }
     };
     match result {
@@ -282,7 +282,12 @@ async fn enter(
 }
 
 /// The end that an error out of wasmtime means.
-fn classify_error(work: &Work, error: &wasmtime::Error, exhausted: bool, printed: &str) -> Ended {
+fn classify_error(
+    work: &Work,
+    error: &wasmtime::Error,
+    met: Option<Limit>,
+    printed: &str,
+) -> Ended {
     match error.downcast_ref::<Stopped>() {
         Some(Stopped::Cpu) => return Ended::Deadline,
         Some(Stopped::ClientGone) => return Ended::ClientGone,
@@ -294,13 +299,17 @@ fn classify_error(work: &Work, error: &wasmtime::Error, exhausted: bool, printed
         );
         return Ended::Exhausted;
     }
-    if exhausted {
+    if let Some(limit) = met {
         tracing::warn!(
             primitive = work.component.manifest.name,
             request = work.call.request_id,
-            "a call met its memory limit"
+            ?limit,
+            "a call met a limit of memory"
         );
-        return Ended::OutOfMemory;
+        return match limit {
+            Limit::Room if !work.story.marks.is_dispatched() => Ended::Exhausted,
+            _ => Ended::OutOfMemory,
+        };
     }
     report_trap(work, &format!("{error:?}"), printed)
 }

@@ -175,6 +175,14 @@ mod tests {
         std::iter::from_fn(|| take(answers, "a", holder, bytes).ok()).collect()
     }
 
+    /// The same of another organization, in pieces that get smaller.
+    fn fill_of(answers: &Answers, of: &str, holder: &Holder) -> Vec<Hold> {
+        let pieces = (10..23).rev().map(|power| 1 << power);
+        pieces
+            .flat_map(|bytes| std::iter::from_fn(move || take(answers, of, holder, bytes).ok()))
+            .collect()
+    }
+
     fn is_empty(answers: &Answers) -> bool {
         answers.0.is_empty()
     }
@@ -275,6 +283,51 @@ mod tests {
         assert!(gone.clone().count() >= 1 && gone.count() < held.len());
         assert!(answers.bytes() <= before + MIB);
         drop((held, given, own));
+        assert!(is_empty(&answers));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_that_moves_stays_and_one_that_stands_still_gives_way() {
+        let answers = Answers::new(64 * MIB);
+        let person = Holder::from(["person p", "key one"]);
+        let organizations = (0..40).map(|n| format!("o{n}"));
+        let mut held: Vec<_> = organizations
+            .flat_map(|of| [4 * MIB, MIB, 64 << 10, 4 << 10].map(|bytes| (of.clone(), bytes)))
+            .filter_map(|(of, bytes)| {
+                let cut = CancellationToken::new();
+                let hold = answers.take(&of, &person, bytes, Some(&cut)).ok()?;
+                Some((of, hold, cut))
+            })
+            .collect();
+        held.iter().for_each(|(_, hold, _)| hold.give_way());
+        let late = || take(&answers, "late", &person, MIB);
+        let own = take(&answers, "late", &person, 4 << 10).unwrap();
+        let pass = async |held: &[(String, Hold, CancellationToken)]| {
+            for _ in 0..2 {
+                tokio::time::advance(crate::bounds::room::GRACE / 2).await;
+                let moving = held.iter().filter(|(of, ..)| of != "o3");
+                moving.for_each(|(_, hold, _)| hold.advance(256 << 10));
+            }
+        };
+        pass(&held).await;
+        let given = late().unwrap();
+        let gone = |held: &[(String, Hold, CancellationToken)]| -> Vec<String> {
+            let gone = held.iter().filter(|(.., cut)| cut.is_cancelled());
+            gone.map(|(of, ..)| of.clone()).collect()
+        };
+        assert_eq!(gone(&held), ["o3"], "which has less than others");
+        drop(given);
+        held.retain(|(of, ..)| of != "o3");
+        // What is free is filled again.
+        let others = (0..40).map(|n| format!("p{n}"));
+        let filled: Vec<_> = others.flat_map(|of| fill_of(&answers, &of, &person)).collect();
+        assert!(late().is_err(), "all that can give way move");
+        for _ in 0..10 {
+            pass(&held).await;
+        }
+        assert!(late().is_ok(), "but not for ever");
+        assert!((1..held.len()).contains(&gone(&held).len()));
+        drop((held, filled, own));
         assert!(is_empty(&answers));
     }
 

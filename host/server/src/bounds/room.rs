@@ -1,11 +1,11 @@
 //! Memory in which who is slow gives way: a client that sends a body slowly, or reads an answer
 //! slowly, holds what there is of it, and without a bound many of them hold everything. So where
-//! somebody finds no room, what has been under way for long gives way: the oldest of whoever has most
-//! beside that.
+//! somebody finds no room, a text gives way that has not moved for a while, or has been under way for
+//! long: of whoever has most beside that, the one that moved the longest ago.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -16,8 +16,12 @@ use tokio_util::sync::CancellationToken;
 use super::memory::{Full, Memory, Piece};
 use super::shares::{Path, Share, Taken};
 
-/// How long a text is under way before it gives way to others.
+/// How long a text stands still before it gives way to others.
 pub const GRACE: Duration = Duration::from_secs(1);
+/// How long a text is under way before it gives way to others although it moves.
+const LONG: Duration = Duration::from_secs(10);
+/// Bytes by which a text has moved.
+const MOVE_BYTES: usize = 256 << 10;
 
 /// The memory. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -28,7 +32,7 @@ struct Inside {
     memory: Memory,
     /// Texts that may give way, by their shares.
     giving: Mutex<Giving>,
-    begun: AtomicU64,
+    moves: AtomicU64,
     /// The turn of those who take in a large text.
     turn: Arc<Lobby>,
 }
@@ -45,8 +49,12 @@ pub struct Hold {
 struct Text {
     path: Path,
     piece: Mutex<Option<Piece>>,
-    /// When it was under way first, and its place in that order.
-    since: OnceLock<(Instant, u64)>,
+    /// When it was under way first.
+    begun: OnceLock<Instant>,
+    /// When it moved last, and its place in that order. Changed where the texts that give way are locked.
+    moved: Mutex<(Instant, u64)>,
+    /// Bytes that it moved by since.
+    bytes_since: AtomicUsize,
     /// Whether it may give way now.
     gives: AtomicBool,
     /// Whether it is among those that do.
@@ -55,7 +63,7 @@ struct Text {
     gone: CancellationToken,
 }
 
-/// Texts that may give way, in the share that has them, by the order in which they began.
+/// Texts that may give way, in the share that has them, by the order in which they moved last.
 #[derive(Debug, Default)]
 struct Giving {
     within: HashMap<String, Giving>,
@@ -66,15 +74,16 @@ impl Room {
     /// A room of so many bytes.
     pub fn new(bytes_max: usize) -> Self {
         let memory = Memory::new(bytes_max);
-        let (giving, begun, turn) = (Mutex::default(), AtomicU64::new(0), Lobby::open(1));
-        Self(Arc::new(Inside { memory, giving, begun, turn }))
+        let (giving, moves, turn) = (Mutex::default(), AtomicU64::new(0), Lobby::open(1));
+        Self(Arc::new(Inside { memory, giving, moves, turn }))
     }
 
     /// Holds nothing yet, in these shares. Once it gives way, `gone` is canceled, which ends its user.
     pub fn hold(&self, path: Path, gone: CancellationToken) -> Hold {
         let [gives, is_listed] = [(); 2].map(|()| AtomicBool::new(false));
-        let (piece, since) = (Mutex::default(), OnceLock::new());
-        let text = Text { path, piece, since, gives, is_listed, gone };
+        let (piece, begun, bytes_since) = (Mutex::default(), OnceLock::new(), AtomicUsize::new(0));
+        let moved = Mutex::new(self.0.move_now());
+        let text = Text { path, piece, begun, moved, bytes_since, gives, is_listed, gone };
         Hold { room: self.clone(), text: Arc::new(text) }
     }
 
@@ -117,10 +126,20 @@ impl Hold {
                 return Err(taken.into());
             }
         }
+        self.advance(bytes);
         if self.text.gives.load(Ordering::Relaxed) {
             self.room.0.list(&self.text);
         }
         Ok(())
+    }
+
+    /// Says that the text has moved by so many bytes: were read, or came in.
+    pub fn advance(&self, bytes: usize) {
+        let since = self.text.bytes_since.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        if since >= MOVE_BYTES {
+            self.text.bytes_since.store(0, Ordering::Relaxed);
+            self.room.0.restart(&self.text);
+        }
     }
 
     /// Waits for the turn to take in more of a large text: of all of them one goes on at a time, an
@@ -133,8 +152,8 @@ impl Hold {
 
     /// From now on it may give way.
     pub fn give_way(&self) {
-        let next = || (Instant::now(), self.room.0.begun.fetch_add(1, Ordering::Relaxed));
-        self.text.since.get_or_init(next);
+        self.text.begun.get_or_init(Instant::now);
+        self.room.0.restart(&self.text);
         self.text.gives.store(true, Ordering::Relaxed);
         self.room.0.list(&self.text);
     }
@@ -188,12 +207,13 @@ impl Text {
 
     /// Its place among those that are under way.
     fn number(&self) -> u64 {
-        self.since.get().map_or(u64::MAX, |(_, number)| *number)
+        lock(&self.moved).1
     }
 
-    /// Whether it has been under way for long.
+    /// Whether it stands still, or has been under way for long.
     fn is_slow(&self) -> bool {
-        self.since.get().is_some_and(|(since, _)| since.elapsed() >= GRACE)
+        let is_long = self.begun.get().is_some_and(|begun| begun.elapsed() >= LONG);
+        is_long || lock(&self.moved).0.elapsed() >= GRACE
     }
 }
 
@@ -218,26 +238,44 @@ impl Inside {
         true
     }
 
+    /// The present, and the next place in the order of moves.
+    fn move_now(&self) -> (Instant, u64) {
+        (Instant::now(), self.moves.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// Puts a text behind all that moved before.
+    fn restart(&self, text: &Arc<Text>) {
+        let mut giving = lock(&self.giving);
+        let was_listed = giving.remove(text);
+        *lock(&text.moved) = self.move_now();
+        if was_listed {
+            giving.add(text);
+        }
+    }
+
     /// Lists a text that has something to give.
     fn list(&self, text: &Arc<Text>) {
-        if lock(&text.piece).is_some() && !text.is_listed.swap(true, Ordering::Relaxed) {
-            lock(&self.giving).add(&text.path.shares, text);
+        if lock(&text.piece).is_some() && !text.is_listed.load(Ordering::Relaxed) {
+            lock(&self.giving).add(text);
         }
     }
 }
 
 impl Giving {
-    fn add(&mut self, path: &[Share], text: &Arc<Text>) {
-        let own = path
-            .iter()
+    fn add(&mut self, text: &Arc<Text>) {
+        let own = (text.path.shares.iter())
             .fold(self, |around, share| around.within.entry(share.name.clone()).or_default());
         own.texts.insert(text.number(), text.clone());
+        text.is_listed.store(true, Ordering::Relaxed);
     }
 
-    fn remove(&mut self, text: &Text) {
-        if text.is_listed.swap(false, Ordering::Relaxed) {
+    /// Answers whether it was there.
+    fn remove(&mut self, text: &Text) -> bool {
+        let was_listed = text.is_listed.swap(false, Ordering::Relaxed);
+        if was_listed {
             self.prune(&text.path.shares, text.number());
         }
+        was_listed
     }
 
     fn prune(&mut self, path: &[Share], number: u64) {
@@ -261,7 +299,8 @@ impl Giving {
         path.iter().try_fold(self, |around, share| around.within.get(&share.name))
     }
 
-    /// The oldest text of the share within that has most, of those that are asked for: once it is slow.
+    /// The text that moved the longest ago of the share within that has most, of those that are asked for:
+    /// once it is slow.
     fn most(
         &self,
         has: &dyn Fn(&str) -> usize,
@@ -279,4 +318,59 @@ impl Giving {
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+
+    use bytes::Bytes;
+    use futures::FutureExt as _;
+    use http_body_util::{BodyExt as _, Full as Whole};
+
+    use super::*;
+    use crate::http::body::{Body, read};
+
+    fn hold(room: &Room, bytes: usize) -> Hold {
+        let share = Share { name: "o".into(), max: 8 << 20 };
+        let path = Path { shares: Arc::new([share]), floor: None };
+        let hold = room.hold(path, CancellationToken::new());
+        hold.grow(bytes).unwrap();
+        hold
+    }
+
+    #[tokio::test]
+    async fn a_large_body_waits_for_its_turn_and_a_small_one_for_nothing() {
+        let room = Room::new(16 << 20);
+        let turn = room.0.turn.seat(&"another".into()).await;
+        let [large, small] =
+            [64 << 10, 1 << 10].map(|bytes| Whole::new(Bytes::from(vec![0; bytes])));
+        let [held, held_small] = [(); 2].map(|()| hold(&room, 0));
+        let time_max = Duration::from_secs(60);
+        let mut large = pin!(read(large, 1 << 20, time_max, Some(&held)));
+        assert!(large.as_mut().now_or_never().is_none());
+        let small = read(small, 1 << 20, time_max, Some(&held_small)).await;
+        assert_eq!(small.map(|bytes| bytes.len()), Ok(1 << 10));
+        drop(turn);
+        assert_eq!(large.await.map(|bytes| bytes.len()), Ok(64 << 10));
+    }
+
+    #[tokio::test]
+    async fn an_answer_is_handed_on_in_pieces_and_keeps_its_room_until_the_last_is_gone() {
+        let room = Room::new(16 << 20);
+        let text: Bytes = (0..1_000_000_u32).map(|n| n as u8).collect::<Vec<_>>().into();
+        let mut body = Body::held(text.clone(), hold(&room, text.len()));
+        let mut pieces = Vec::new();
+        while let Some(frame) = body.frame().await {
+            pieces.push(frame.unwrap().into_data().unwrap());
+        }
+        assert!(pieces.iter().all(|piece| piece.len() <= 64 << 10), "each moves it on");
+        assert_eq!(pieces.concat(), text);
+        drop(body);
+        let last = pieces.pop();
+        drop(pieces);
+        assert_eq!(room.bytes(), text.len());
+        drop(last);
+        assert!(room.is_empty());
+    }
 }

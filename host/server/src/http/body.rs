@@ -2,6 +2,7 @@
 
 use std::convert::Infallible;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -10,8 +11,11 @@ use http_body::{Body as HttpBody, Frame, SizeHint};
 use http_body_util::BodyExt;
 use tokio::sync::mpsc;
 
-use crate::bounds::memory::Full;
 use crate::bounds::room::Hold;
+use crate::bounds::{self, memory::Full};
+
+/// The most of a held answer that is handed on at once: as it is read, so much less is unread.
+const PIECE_BYTES: usize = 64 << 10;
 
 /// An answer's body: whole, or written piece by piece through a bounded channel.
 #[derive(Debug)]
@@ -20,6 +24,7 @@ pub struct Body(Kind);
 #[derive(Debug)]
 enum Kind {
     Whole(Bytes),
+    Held(Bytes, Arc<Hold>),
     Pieces(mpsc::Receiver<Bytes>),
 }
 
@@ -32,6 +37,11 @@ impl Body {
     pub fn whole(bytes: impl Into<Bytes>) -> Self {
         Self(Kind::Whole(bytes.into()))
     }
+    /// These bytes, which take up their room until they are read.
+    pub fn held(bytes: Bytes, hold: Hold) -> Self {
+        let hold = Arc::new(hold);
+        Self(Kind::Held(bounds::keep(bytes, hold.clone()), hold))
+    }
     /// A body of the pieces that arrive on the channel, until it closes.
     pub fn pieces(channel: mpsc::Receiver<Bytes>) -> Self {
         Self(Kind::Pieces(channel))
@@ -39,7 +49,7 @@ impl Body {
     /// The bytes of a whole body; `None` for one that is still being written.
     pub fn as_whole(&self) -> Option<&Bytes> {
         match &self.0 {
-            Kind::Whole(bytes) => Some(bytes),
+            Kind::Whole(bytes) | Kind::Held(bytes, _) => Some(bytes),
             Kind::Pieces(_) => None,
         }
     }
@@ -54,19 +64,25 @@ impl HttpBody for Body {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         match &mut self.0 {
-            Kind::Whole(bytes) if bytes.is_empty() => Poll::Ready(None),
+            Kind::Whole(bytes) | Kind::Held(bytes, _) if bytes.is_empty() => Poll::Ready(None),
             Kind::Whole(bytes) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
+            Kind::Held(bytes, hold) => {
+                // Asked for as the client takes what was written before.
+                let piece = bytes.split_to(bytes.len().min(PIECE_BYTES));
+                hold.advance(piece.len());
+                Poll::Ready(Some(Ok(Frame::data(piece))))
+            }
             Kind::Pieces(channel) => {
                 channel.poll_recv(cx).map(|piece| piece.map(|bytes| Ok(Frame::data(bytes))))
             }
         }
     }
     fn is_end_stream(&self) -> bool {
-        matches!(&self.0, Kind::Whole(bytes) if bytes.is_empty())
+        self.as_whole().is_some_and(Bytes::is_empty)
     }
     fn size_hint(&self) -> SizeHint {
         match &self.0 {
-            Kind::Whole(bytes) => SizeHint::with_exact(bytes.len() as u64),
+            Kind::Whole(bytes) | Kind::Held(bytes, _) => SizeHint::with_exact(bytes.len() as u64),
             Kind::Pieces(_) => SizeHint::default(),
         }
     }

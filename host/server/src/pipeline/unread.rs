@@ -10,7 +10,7 @@ use super::respond::Answered;
 use super::trail::Trail;
 use crate::app::App;
 use crate::bounds::answers::COUNTED_BYTES_MIN;
-use crate::bounds::{self, memory::Full};
+use crate::bounds::memory::Full;
 use crate::http::body::Body;
 
 /// Refuses more requests of a caller that does not read what it was answered.
@@ -46,7 +46,7 @@ pub fn hold(trail: &Trail, answered: Answered) -> Result<Answered, Refusal> {
         Ok(held) => held,
     };
     let Some(hold) = held else { return Ok(answered) };
-    let body = Body::whole(bounds::keep(bytes.clone(), hold));
+    let body = Body::held(bytes.clone(), hold);
     Ok(Answered { body, ..answered })
 }
 

@@ -1,6 +1,7 @@
 //! The rules of hooks, over a real store: whose document one is of, how its calls are checked, how
 //! many there are, and who closes it.
 
+use charter_kernel::id::UserId;
 use charter_kernel::role::Role;
 use charter_kernel::scope::{Actor, Principal, Scope};
 use charter_kernel::unit::{Draft, Unit};
@@ -8,7 +9,7 @@ use serde_json::json;
 
 use super::*;
 use crate::bindings::charter::primitive::documents::Host as _;
-use crate::run::bed::{Bed, alone, key, long, scope, shop, user};
+use crate::run::bed::{Bed, alone, id, key, long, scope, shop, user};
 
 async fn document(bed: &Bed, by: &Scope, collection: &str) -> String {
     let insert = async |guest: &mut State| guest.insert(collection.into(), "{}".into(), None).await;
@@ -193,8 +194,15 @@ async fn an_organization_has_so_many_hooks_and_another_as_many() {
             },
         })
     };
+    let pinned = Principal { user: UserId::parse(&id(3)), ..key(Role::Developer) };
+    let agent = scope(pinned, 1, Some(2), Some(3));
     // Two short of the bound, as if opened before.
     for from in (0..HOOKS_MAX - 2).step_by(500) {
+        let by_agent = open(&bed, &agent, ("notes", &note), "none").await;
+        if let Ok(hook) = &by_agent {
+            close(&bed, &agent, &hook.id).await.unwrap();
+        }
+        assert_eq!(by_agent.is_ok(), from < HOOKS_MAX / 2, "agents find half");
         let writes = rows(from, (from + 500).min(HOOKS_MAX - 2)).collect();
         let organization = user(3).lane().to_owned();
         bed.store().commit(Unit { organization, writes, ..Unit::default() }).await.unwrap();
