@@ -55,7 +55,7 @@ impl Gate {
     fn connections(&self, organization: &str) -> Arc<SharedLobby> {
         let mut tenants = self.tenants.lock().unwrap_or_else(PoisonError::into_inner);
         if tenants.len() >= TENANTS_KEPT_MAX {
-            tenants.retain(|_, own| Arc::strong_count(own) > 1 || !own.is_idle());
+            tenants.retain(|_, own| Arc::strong_count(own) > 1);
         }
         let max = self.settings.tenant_connections_max as usize;
         let own = tenants.entry(organization.to_owned());
@@ -71,7 +71,7 @@ impl Gate {
         let connect = least(outbound.connect_timeout_ms, self.settings.connect_timeout_ms);
         let own = self.connections(outbound.scope.lane());
         let by = outbound.scope.sharer();
-        // Those of one's own end; who has none left of them waits as for a connection.
+        // Who has all of its connections waits for one as long as for connecting.
         let seat = tokio::time::timeout(connect, own.seat(&by)).await;
         let seat = seat.map_err(|_| EgressError::TooMany)?;
         let first_byte = least(outbound.first_byte_timeout_ms, self.settings.timeout_ms);

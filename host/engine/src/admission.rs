@@ -13,13 +13,13 @@ use std::time::Duration;
 
 use charter_kernel::limits::NESTED_DEPTH_MAX;
 use charter_kernel::manifest::CallLength;
-use charter_kernel::places::Places;
+use charter_kernel::places::{Places, Seating};
 use charter_kernel::scope::Sharer;
 use charter_store::{Lobby, Seat, SharedLobby, SharedSeat};
 
 use crate::config::AdmissionConfig;
 use crate::fairness::Party;
-use crate::room::{Bytes, Room, TenantRoom};
+use crate::room::{ByteCounts, Room, TenantRoom};
 
 /// The places of this process.
 #[derive(Debug)]
@@ -58,7 +58,7 @@ pub(crate) struct Tenant {
 /// A call's places; dropping it gives them back.
 #[derive(Debug)]
 pub(crate) struct CallPlace {
-    bytes: Arc<Bytes>,
+    bytes: Arc<ByteCounts>,
     body_bytes: usize,
     _tenant: SharedSeat,
     _primitive: Option<Seat>,
@@ -84,9 +84,17 @@ pub(crate) struct Wish<'a> {
     pub(crate) wait: Duration,
 }
 
+/// The one that asks for places.
+#[derive(Clone, Copy)]
+struct Caller<'a> {
+    tenant: &'a Tenant,
+    by: &'a Sharer,
+    deadline: tokio::time::Instant,
+}
+
 impl CallPlace {
     /// The count of bytes that the call's guest memory adds to.
-    pub(crate) fn bytes(&self) -> &Arc<Bytes> {
+    pub(crate) fn bytes(&self) -> &Arc<ByteCounts> {
         &self.bytes
     }
 }
@@ -158,7 +166,7 @@ impl Admission {
     }
 
     /// The count of bytes that the memory of this one's calls adds to.
-    pub(crate) fn bytes(&self, tenant: &Tenant, by: &Sharer) -> Arc<Bytes> {
+    pub(crate) fn bytes(&self, tenant: &Tenant, by: &Sharer) -> Arc<ByteCounts> {
         Arc::new(self.room.bytes(&tenant.room, by))
     }
 
@@ -170,10 +178,11 @@ impl Admission {
     ) -> Result<CallPlace, Full> {
         let wait = wish.wait.min(Duration::from_millis(self.config.wait_ms_max));
         let deadline = tokio::time::Instant::now() + wait;
+        let caller = Caller { tenant, by: wish.by, deadline };
         let (own, primitive, class) = match self.nesting(wish.depth) {
             Some(at) => {
-                let own = self.take_place(&tenant.nested[at], (tenant, wish.by), deadline).await?;
-                let class = self.seat((tenant, wish.by), &self.nested[at], deadline).await?;
+                let own = self.take_own(&tenant.nested[at], caller).await?;
+                let class = self.take_shared(&self.nested[at], caller).await?;
                 (own, None, class)
             }
             None => {
@@ -181,13 +190,13 @@ impl Admission {
                     CallLength::Short => &self.short,
                     CallLength::Long => &self.long,
                 };
-                let own = self.take_place(&tenant.places, (tenant, wish.by), deadline).await?;
-                let primitive = self.seat((tenant, wish.by), wish.primitive, deadline).await?;
+                let own = self.take_own(&tenant.places, caller).await?;
+                let primitive = self.take_shared(wish.primitive, caller).await?;
                 let beyond = wish.runs.then_some(&self.runs);
                 let mut lobbies = [Some(class), beyond].into_iter().flatten();
                 let seat = match lobbies.find_map(|places| places.try_enter(&tenant.name)) {
                     Some(seat) => seat,
-                    None => self.seat((tenant, wish.by), class, deadline).await?,
+                    None => self.take_shared(class, caller).await?,
                 };
                 (own, Some(primitive), seat)
             }
@@ -207,42 +216,42 @@ impl Admission {
     }
 
     /// A place of the tenant's own.
-    async fn take_place(
+    async fn take_own(
         &self,
         places: &Arc<SharedLobby>,
-        (tenant, by): (&Tenant, &Sharer),
-        deadline: tokio::time::Instant,
+        caller: Caller<'_>,
     ) -> Result<SharedSeat, Full> {
-        if let Some(place) = places.try_enter(by) {
-            return Ok(place);
-        }
-        let full = Full { tenant: true };
-        let _turn = self.wait(tenant, by).ok_or(full)?;
-        tokio::time::timeout_at(deadline, places.seat(by)).await.map_err(|_| full)
+        self.take(places, caller.by, caller, || Full { tenant: true }).await
     }
 
-    /// A place in the queue.
-    fn wait(&self, tenant: &Tenant, by: &Sharer) -> Option<(SharedSeat, Seat)> {
-        tenant.queued.try_enter(by).zip(self.queue.try_enter(&tenant.name))
+    /// A place that tenants share.
+    async fn take_shared(&self, places: &Arc<Lobby>, caller: Caller<'_>) -> Result<Seat, Full> {
+        let name = &caller.tenant.name;
+        self.take(places, name, caller, || Full { tenant: places.is_share_used(name) }).await
     }
 
-    async fn seat(
+    async fn take<O: Seating>(
         &self,
-        (tenant, by): (&Tenant, &Sharer),
-        places: &Arc<Lobby>,
-        deadline: tokio::time::Instant,
-    ) -> Result<Seat, Full> {
-        let waiter = match places.enter(&tenant.name) {
+        places: &Arc<Lobby<O>>,
+        party: &O::Party,
+        caller: Caller<'_>,
+        full: impl Fn() -> Full,
+    ) -> Result<Seat<O>, Full> {
+        let waiter = match places.enter(party) {
             Ok(seat) => return Ok(seat),
             Err(waiter) => waiter,
         };
-        let full = || Full { tenant: places.is_share_used(&tenant.name) };
-        let _turn = self.wait(tenant, by).ok_or_else(full)?;
-        tokio::time::timeout_at(deadline, waiter).await.map_err(|_| full())
+        let _turn = self.take_queue_place(caller).ok_or_else(&full)?;
+        tokio::time::timeout_at(caller.deadline, waiter).await.map_err(|_| full())
     }
 
-    /// Counts a call that waits for a change without holding a place: of these, too, a tenant takes
-    /// one more only while it has fewer than are free, and who shares its own does so as well.
+    fn take_queue_place(&self, caller: Caller<'_>) -> Option<(SharedSeat, Seat)> {
+        let Caller { tenant, by, .. } = caller;
+        tenant.queued.try_enter(by).zip(self.queue.try_enter(&tenant.name))
+    }
+
+    /// Counts a call that waits for a change without holding a place. Tenants share these by the rule of
+    /// places, and so do those who share a tenant's.
     pub(crate) fn park(&self, tenant: &Arc<Tenant>, by: &Sharer) -> Result<Parked, Full> {
         let seat = self.parked.try_enter(&tenant.name);
         let seat = seat.ok_or_else(|| Full { tenant: self.parked.is_share_used(&tenant.name) })?;

@@ -10,7 +10,7 @@ use charter_store::{ReadError, WriteError};
 use serde_json::json;
 
 use crate::bindings::charter::primitive::types;
-use crate::limiter::Limit;
+use crate::limiter::MemoryLimit;
 
 /// A failure of this code and message.
 pub(crate) fn failure(code: &str, message: impl Into<String>) -> Failure {
@@ -59,9 +59,9 @@ pub(crate) fn unread(error: &ReadError) -> Failure {
 }
 
 /// The call holds as much memory as it may, or others hold what it shares with them.
-pub(crate) fn too_much_held(limit: Limit) -> Failure {
+pub(crate) fn too_much_held(limit: MemoryLimit) -> Failure {
     match limit {
-        Limit::Call => Failure {
+        MemoryLimit::Call => Failure {
             reason: Some("too_much_held".into()),
             hint: Some("read less at a time, or commit what there is so far".into()),
             ..failure(
@@ -69,8 +69,9 @@ pub(crate) fn too_much_held(limit: Limit) -> Failure {
                 "the call holds as much of what it read and wrote as it may",
             )
         },
-        Limit::Room => Failure {
+        MemoryLimit::Room => Failure {
             retry_after_seconds: Some(1),
+            hint: Some("ask again, or run fewer calls at once".into()),
             ..failure("overloaded", "other calls hold the memory")
         },
     }

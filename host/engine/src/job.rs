@@ -48,15 +48,14 @@ const SENT: &str = "/names";
 /// name of whose it is.
 const PINNED: &str = "/pinned/";
 
-/// One part in so many of an organization's room is taken for what users' credentials and strangers ask
-/// for.
+/// Users' credentials and strangers find one part in so many of an organization's room.
 const OTHERS_PART: u64 = 2;
-/// The same for what projects' credentials ask for.
+/// One part in so many of it is kept from projects' credentials.
 const PROJECTS_PART: u64 = 4;
 
-/// One part in so many of the room for jobs is kept for those that are due at once, and as much beyond it
+/// One part in so many of the room for jobs is kept for those who govern, due at once, and as much beyond it
 /// is for what jobs themselves and providers leave.
-pub(crate) const DUE_PART: u64 = 10;
+const DUE_PART: u64 = 10;
 
 /// The room for jobs, with what is beyond it for those that jobs and providers leave.
 pub fn with_beyond(all: u64) -> u64 {
@@ -70,6 +69,12 @@ pub fn part_of(all: u64, behind: Behind) -> u64 {
         Behind::Project => all - all / PROJECTS_PART,
         Behind::Organization => all,
     }
+}
+
+/// The same, without what is kept for jobs that are due at once and that those ask for who govern the
+/// organization.
+pub fn ordinary_part_of(all: u64, behind: Behind) -> u64 {
+    part_of(all, behind).min(all - all / DUE_PART)
 }
 
 /// The indexed moment of the end, by which finished jobs are swept.

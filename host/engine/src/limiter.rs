@@ -8,7 +8,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 
-use crate::room::Bytes;
+use crate::room::ByteCounts;
 use crate::sandbox::{FIT, TABLES_ELEMENTS_MAX};
 
 /// Core instances of one call.
@@ -19,19 +19,19 @@ const INSTANCES_MAX: usize = 256;
 pub(crate) struct Limiter {
     memory_max: usize,
     memory: usize,
-    /// Bytes in the host.
+    /// ByteCounts in the host.
     held: usize,
     elements: usize,
-    bytes: Arc<Bytes>,
+    bytes: Arc<ByteCounts>,
     /// The process's gauge.
     gauge: Arc<AtomicI64>,
     /// The limit that was met last, if any.
-    pub(crate) met: Option<Limit>,
+    pub(crate) met: Option<MemoryLimit>,
 }
 
 /// A limit of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Limit {
+pub(crate) enum MemoryLimit {
     /// The call's own.
     Call,
     /// The room that it shares with other calls: they have it now.
@@ -39,7 +39,7 @@ pub(crate) enum Limit {
 }
 
 impl Limiter {
-    pub(crate) fn new(memory_max: usize, bytes: Arc<Bytes>, gauge: Arc<AtomicI64>) -> Self {
+    pub(crate) fn new(memory_max: usize, bytes: Arc<ByteCounts>, gauge: Arc<AtomicI64>) -> Self {
         Self { memory_max, memory: 0, held: 0, elements: 0, bytes, gauge, met: None }
     }
 
@@ -47,10 +47,10 @@ impl Limiter {
     ///
     /// # Errors
     /// The limit that keeps the call from holding them: what was held before still is.
-    pub(crate) fn hold(&mut self, bytes: usize) -> Result<(), Limit> {
+    pub(crate) fn hold(&mut self, bytes: usize) -> Result<(), MemoryLimit> {
         match self.memory.saturating_add(bytes) <= self.memory_max {
             true => self.reserve(bytes),
-            false => Err(Limit::Call),
+            false => Err(MemoryLimit::Call),
         }
     }
 
@@ -64,10 +64,10 @@ impl Limiter {
     ///
     /// # Errors
     /// As [`Limiter::hold`].
-    pub(crate) fn reserve(&mut self, bytes: usize) -> Result<(), Limit> {
+    pub(crate) fn reserve(&mut self, bytes: usize) -> Result<(), MemoryLimit> {
         let more = bytes.saturating_sub(self.held);
         if !self.bytes.take(more) {
-            return Err(Limit::Room);
+            return Err(MemoryLimit::Room);
         }
         self.bytes.give(self.held.saturating_sub(bytes));
         self.held = bytes;
@@ -75,7 +75,7 @@ impl Limiter {
     }
 
     /// Whether it is within the limits; remembers one that is met.
-    fn admit(&mut self, limit: Option<Limit>) -> bool {
+    fn admit(&mut self, limit: Option<MemoryLimit>) -> bool {
         self.met = limit.or(self.met);
         limit.is_none()
     }
@@ -98,8 +98,8 @@ impl wasmtime::ResourceLimiter for Limiter {
         let grown = desired.saturating_sub(current);
         let all = self.memory.saturating_add(self.held).saturating_add(grown);
         let limit = match all > self.memory_max {
-            true => Some(Limit::Call),
-            false => (!self.bytes.take(grown)).then_some(Limit::Room),
+            true => Some(MemoryLimit::Call),
+            false => (!self.bytes.take(grown)).then_some(MemoryLimit::Room),
         };
         if !self.admit(limit) {
             return Ok(false);
@@ -116,7 +116,7 @@ impl wasmtime::ResourceLimiter for Limiter {
     ) -> wasmtime::Result<bool> {
         let grown = desired.saturating_sub(current);
         let is_too_much = self.elements.saturating_add(grown) > TABLES_ELEMENTS_MAX;
-        if !self.admit(is_too_much.then_some(Limit::Call)) {
+        if !self.admit(is_too_much.then_some(MemoryLimit::Call)) {
             return Ok(false);
         }
         self.elements += grown;

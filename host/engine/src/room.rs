@@ -10,16 +10,16 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use charter_kernel::scope::Sharer;
 
-/// One part in so many of all is kept for tenants that have little.
+/// One part in so many of all bytes is kept for tenants that have little.
 const KEPT: i64 = 8;
-/// A tenant that has one part in so many of all, or less, has little.
-const LITTLE: i64 = 128;
-/// The same of what one tenant's pinned credentials have.
+/// One part in so many of all bytes is kept, of what those have that are pinned, for those with little.
 const PINNED_KEPT: i64 = 32;
-/// The same of one of those who share a tenant's.
+/// A tenant has little with one part in so many of all bytes, or less.
+const TENANT_LITTLE: i64 = 128;
+/// One of those who share a tenant's has little with one part in so many of all bytes, or less.
 const SHARER_LITTLE: i64 = 512;
-/// So many times as much as one user has a project, whose users are bounded with all that are pinned.
-const PROJECT: i64 = 3;
+/// A project may have so many times as much as one of its users.
+const PROJECT_TIMES: i64 = 3;
 /// Names that a tenant keeps beyond those that have bytes.
 const NAMES_MAX: usize = 256;
 
@@ -39,13 +39,13 @@ pub(crate) struct TenantRoom {
     projects: ByName,
 }
 
-/// Bytes by the name of whose they are.
+/// ByteCounts by the name of whose they are.
 #[derive(Debug, Default)]
 struct ByName(Mutex<HashMap<Arc<str>, Arc<AtomicUsize>>>);
 
 /// The bytes that one call's tenant, those that it shares them with, and the process have left.
 #[derive(Debug)]
-pub(crate) struct Bytes {
+pub(crate) struct ByteCounts {
     all: Arc<Room>,
     tenant: Arc<TenantRoom>,
     own: Arc<AtomicUsize>,
@@ -54,14 +54,14 @@ pub(crate) struct Bytes {
 }
 
 impl Room {
-    /// So many.
+    /// A room of so many bytes.
     pub(crate) fn new(max: usize) -> Arc<Self> {
         Arc::new(Self { used: AtomicUsize::new(0), max })
     }
 
-    /// Those of one of a tenant's.
-    pub(crate) fn bytes(self: &Arc<Self>, tenant: &Arc<TenantRoom>, by: &Sharer) -> Bytes {
-        Bytes {
+    /// The counts that calls of one of a tenant's sharers add to.
+    pub(crate) fn bytes(self: &Arc<Self>, tenant: &Arc<TenantRoom>, by: &Sharer) -> ByteCounts {
+        ByteCounts {
             all: self.clone(),
             tenant: tenant.clone(),
             own: tenant.sharers.of(&by.name),
@@ -89,7 +89,7 @@ impl ByName {
     }
 }
 
-impl Bytes {
+impl ByteCounts {
     /// Takes this many, or none.
     pub(crate) fn take(&self, amount: usize) -> bool {
         if amount == 0 {
@@ -129,21 +129,21 @@ impl Bytes {
         if free < 0 {
             return false;
         }
-        if tenant <= max / LITTLE {
+        if tenant <= max / TENANT_LITTLE {
             return true;
         }
-        // As much as the tenant may take until it has what it leaves free.
         let beside = free - max / KEPT - tenant;
-        let left = beside / 2;
+        // As much as the tenant may take until it has what it leaves free.
+        let sharer_max = beside / 2;
         if beside < 0 {
             return false;
         }
         let has_little = own <= max / SHARER_LITTLE;
-        let Some(project) = &self.project else { return has_little || own <= left };
+        let Some(project) = &self.project else { return has_little || own <= sharer_max };
         let pinned = load(&self.tenant.pinned);
-        let left_pinned = (left - pinned) / 2 - max / PINNED_KEPT;
-        let within = own <= left_pinned && load(project) <= PROJECT * left_pinned;
-        pinned <= left && (has_little || within)
+        let user_max = (sharer_max - pinned) / 2 - max / PINNED_KEPT;
+        let within = own <= user_max && load(project) <= PROJECT_TIMES * user_max;
+        pinned <= sharer_max && (has_little || within)
     }
 }
 
@@ -165,7 +165,7 @@ mod tests {
     }
 
     /// Takes a mebibyte after the other; answers how many there were.
-    fn fill(bytes: &Bytes) -> usize {
+    fn fill(bytes: &ByteCounts) -> usize {
         std::iter::from_fn(|| bytes.take(MIB).then_some(())).count()
     }
 
@@ -231,7 +231,7 @@ mod tests {
             let room = Room::new(1_000);
             let tenants = [(); 2].map(|()| Arc::<TenantRoom>::default());
             let sharers = [person("a"), person("b"), agent("p", "u"), agent("p", "v")];
-            let mut held: Vec<(Bytes, usize)> = Vec::new();
+            let mut held: Vec<(ByteCounts, usize)> = Vec::new();
             for (tenant, by, gives, amount) in acts {
                 if gives && !held.is_empty() {
                     let (bytes, amount) = held.swap_remove(amount % held.len());

@@ -67,7 +67,7 @@ pub(crate) struct Work {
     pub(crate) nested: u32,
     pub(crate) log_bytes_left: usize,
     /// Whether it has left a job.
-    pub(crate) has_left: bool,
+    pub(crate) has_enqueued: bool,
     /// Jobs and schedules that were asked for.
     pub(crate) asked: AttemptCount,
     /// When the call's wall time is over.

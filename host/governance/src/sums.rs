@@ -2,8 +2,8 @@
 //!
 //! A cap that is new begins with the sum of earlier spending. A sum of very many records would outlast
 //! a request whose time is short, and the next one would begin it anew: so one task makes it, whoever
-//! asks meanwhile, and has the meter count from there on. Each capture meanwhile changes the meter's
-//! row, and a sum that did not see it counts for nothing. So the old records, which nothing changes any
+//! asks meanwhile, and has the meter count from there on. A capture meanwhile is added from what the meter
+//! was told since; where nothing is known of that, the sum is made again. The old records, which nothing changes any
 //! more, are summed up once, and the others by the database itself, as of one moment of the meter's row:
 //! what the meter is told of after that is added as it begins to count.
 

@@ -1,8 +1,8 @@
 //! Places that parties share: who may take one now, and who gets the next one.
 //!
 //! Pure: knows neither tasks nor time, nor what a place is for. Invariants: no more places are held
-//! than there are; a party that holds none waits only while none is free; the next place goes to the
-//! waiting party that holds the fewest, and among equals they take turns.
+//! than there are; of [`Places`], a party that holds none waits only while none is free; the next place
+//! goes to a waiting party that may have it and holds the fewest, and among equals they take turns.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -32,6 +32,23 @@ struct Queue {
     /// The party's own place among the others: behind all of them each time that it was let in.
     turn: u64,
     tickets: VecDeque<u64>,
+}
+
+/// Places that parties share, and the order in which those who wait get them.
+pub trait Seating {
+    /// Those who hold places.
+    type Party: Clone + Unpin;
+    /// Takes a place where the party may have one now. Behind its own that wait already it may not.
+    fn enter(&mut self, party: &Self::Party) -> bool;
+    /// Waits for a place; the ticket is what [`Seating::admit_next`] calls.
+    fn wait(&mut self, party: &Self::Party) -> u64;
+    /// Waits no longer; false where the ticket was called already.
+    fn give_up(&mut self, party: &Self::Party, ticket: u64) -> bool;
+    /// Gives a place back. [`Seating::admit_next`] calls the waiting parties, until it names nobody.
+    fn leave(&mut self, party: &Self::Party);
+    /// Lets the next one in, if anybody may: of the parties that wait, one that holds the fewest,
+    /// and of these the one whose turn is the longest ago.
+    fn admit_next(&mut self) -> Option<(Self::Party, u64)>;
 }
 
 impl<P: Clone + Ord> Places<P> {
@@ -96,64 +113,13 @@ impl<P: Clone + Ord> Places<P> {
 
     /// Whether who holds so many may have one more where so many are free.
     fn lets(&self, held: usize, free: usize) -> bool {
-        let kept = if held == 0 { 0 } else { kept_of(self.all) };
+        let kept = if held == 0 { 0 } else { first_part(self.all) };
         free > 0 && (self.reserve == 0 || held < self.reserve * free.saturating_sub(kept))
-    }
-
-    /// Takes a place where the party may have one now. Behind its own that wait already it may not.
-    pub fn enter(&mut self, party: &P) -> bool {
-        let enters = !self.waiting.contains_key(party) && self.admits(party);
-        if enters {
-            self.take(party);
-        }
-        enters
     }
 
     fn take(&mut self, party: &P) {
         self.taken += 1;
         *self.held.entry(party.clone()).or_default() += 1;
-    }
-
-    /// Waits for a place; the ticket is what [`Places::admit_next`] calls.
-    pub fn wait(&mut self, party: &P) -> u64 {
-        self.tickets += 1;
-        let ticket = self.tickets;
-        let queue = || Queue { turn: ticket, tickets: VecDeque::new() };
-        self.waiting.entry(party.clone()).or_insert_with(queue).tickets.push_back(ticket);
-        ticket
-    }
-
-    /// Waits no longer; false where the ticket was called already.
-    pub fn give_up(&mut self, party: &P, ticket: u64) -> bool {
-        let Some(queue) = self.waiting.get_mut(party) else { return false };
-        let before = queue.tickets.len();
-        queue.tickets.retain(|waiting| *waiting != ticket);
-        let was_there = queue.tickets.len() != before;
-        if queue.tickets.is_empty() {
-            self.waiting.remove(party);
-        }
-        was_there
-    }
-
-    /// Gives a place back. [`Places::admit_next`] calls the waiting parties, until it names nobody.
-    pub fn leave(&mut self, party: &P) {
-        let Some(held) = self.held.get_mut(party) else { return };
-        *held -= 1;
-        if *held == 0 {
-            self.held.remove(party);
-        }
-        self.taken -= 1;
-    }
-
-    /// Lets the next one in, if anybody may: of the parties that wait, one that holds the fewest,
-    /// and of these the one whose turn is the longest ago.
-    pub fn admit_next(&mut self) -> Option<(P, u64)> {
-        if self.free() == 0 {
-            return None;
-        }
-        let (party, ticket) = self.call_next(|places, party| places.admits(party))?;
-        self.take(&party);
-        Some((party, ticket))
     }
 
     /// Calls the next one of those that may come in.
@@ -172,18 +138,70 @@ impl<P: Clone + Ord> Places<P> {
     }
 }
 
+impl<P: Clone + Ord + Unpin> Seating for Places<P> {
+    type Party = P;
+
+    fn enter(&mut self, party: &P) -> bool {
+        let enters = !self.waiting.contains_key(party) && self.admits(party);
+        if enters {
+            self.take(party);
+        }
+        enters
+    }
+
+    fn wait(&mut self, party: &P) -> u64 {
+        self.tickets += 1;
+        let ticket = self.tickets;
+        let queue = || Queue { turn: ticket, tickets: VecDeque::new() };
+        self.waiting.entry(party.clone()).or_insert_with(queue).tickets.push_back(ticket);
+        ticket
+    }
+
+    fn give_up(&mut self, party: &P, ticket: u64) -> bool {
+        let Some(queue) = self.waiting.get_mut(party) else { return false };
+        let before = queue.tickets.len();
+        queue.tickets.retain(|waiting| *waiting != ticket);
+        let was_there = queue.tickets.len() != before;
+        if queue.tickets.is_empty() {
+            self.waiting.remove(party);
+        }
+        was_there
+    }
+
+    fn leave(&mut self, party: &P) {
+        let Some(held) = self.held.get_mut(party) else { return };
+        *held -= 1;
+        if *held == 0 {
+            self.held.remove(party);
+        }
+        self.taken -= 1;
+    }
+
+    fn admit_next(&mut self) -> Option<(P, u64)> {
+        let (party, ticket) = self.call_next(Self::admits)?;
+        self.take(&party);
+        Some((party, ticket))
+    }
+}
+
 /// How many of all places with a reserve are for parties that hold none.
-fn kept_of(all: usize) -> usize {
+fn first_part(all: usize) -> usize {
     if all < FEW { 0 } else { all.div_ceil(FIRST_PART) }
 }
 
 /// Places of one organization for those who share them: none of them has so many that the next finds
-/// none, all that are pinned leave as many to the others, and so do those of one project. Nobody who
-/// waits for one holds another.
+/// none, all that are pinned leave as many to the others, and so do those of one project. Who waits for
+/// one bound keeps nobody from another.
 #[derive(Clone, Debug)]
 pub struct SharedPlaces {
     /// Each who holds some, or waits.
     each: Places<Sharer>,
+    bounds: Bounds,
+}
+
+/// The bounds around those who share places.
+#[derive(Clone, Debug)]
+struct Bounds {
     /// Of all by name, with no name for those that are pinned.
     all: Places<Option<Arc<str>>>,
     /// Of those that are pinned, by project.
@@ -198,80 +216,82 @@ impl SharedPlaces {
         let (each, all) = (Places::open(all), Places::with_reserve(all));
         let pinned = all.alone();
         let (projects, users) = (Places::with_small_reserve(pinned), Places::with_reserve(pinned));
-        Self { each, all, projects, users }
+        Self { each, bounds: Bounds { all, projects, users } }
     }
 
     /// Whether nobody holds one or waits.
+    #[cfg(test)]
     pub fn is_idle(&self) -> bool {
         self.each.is_idle()
     }
 
     fn take(&mut self, by: &Sharer) {
         self.each.take(by);
-        self.all.take(&party(by));
-        if let Some(project) = &by.within {
-            self.projects.take(project);
-            self.users.take(&by.name);
-        }
+        self.bounds.take(by);
     }
+}
 
-    /// See [`Places::enter`].
-    pub fn enter(&mut self, by: &Sharer) -> bool {
-        let enters = self.each.count_waiting(by) == 0
-            && admission(&self.all, &self.projects, &self.users)(&self.each, by);
+impl Seating for SharedPlaces {
+    type Party = Sharer;
+
+    fn enter(&mut self, by: &Sharer) -> bool {
+        let enters = self.each.count_waiting(by) == 0 && self.bounds.admits(by);
         if enters {
             self.take(by);
         }
         enters
     }
 
-    /// See [`Places::wait`].
-    pub fn wait(&mut self, by: &Sharer) -> u64 {
+    fn wait(&mut self, by: &Sharer) -> u64 {
         self.each.wait(by)
     }
 
-    /// See [`Places::give_up`].
-    pub fn give_up(&mut self, by: &Sharer, ticket: u64) -> bool {
+    fn give_up(&mut self, by: &Sharer, ticket: u64) -> bool {
         self.each.give_up(by, ticket)
     }
 
-    /// See [`Places::leave`].
-    pub fn leave(&mut self, by: &Sharer) {
+    fn leave(&mut self, by: &Sharer) {
         self.each.leave(by);
-        self.all.leave(&party(by));
-        if let Some(project) = &by.within {
-            self.projects.leave(project);
-            self.users.leave(&by.name);
-        }
+        self.bounds.leave(by);
     }
 
-    /// See [`Places::admit_next`].
-    pub fn admit_next(&mut self) -> Option<(Sharer, u64)> {
-        if self.all.free() == 0 {
+    fn admit_next(&mut self) -> Option<(Sharer, u64)> {
+        let Self { each, bounds } = self;
+        if bounds.all.free() == 0 {
             return None;
         }
-        let Self { each, all, projects, users } = self;
-        let called = each.call_next(admission(all, projects, users))?;
+        let called = each.call_next(|_, by| bounds.admits(by))?;
         self.take(&called.0);
         Some(called)
     }
 }
 
-/// The party that one counts as among all.
-fn party(by: &Sharer) -> Option<Arc<str>> {
-    by.within.is_none().then(|| by.name.clone())
+impl Bounds {
+    fn admits(&self, by: &Sharer) -> bool {
+        let is_within = |project| self.projects.admits(project) && self.users.admits(&by.name);
+        self.all.admits(&party_of(by)) && by.within.as_ref().is_none_or(is_within)
+    }
+
+    fn take(&mut self, by: &Sharer) {
+        self.all.take(&party_of(by));
+        if let Some(project) = &by.within {
+            self.projects.take(project);
+            self.users.take(&by.name);
+        }
+    }
+
+    fn leave(&mut self, by: &Sharer) {
+        self.all.leave(&party_of(by));
+        if let Some(project) = &by.within {
+            self.projects.leave(project);
+            self.users.leave(&by.name);
+        }
+    }
 }
 
-/// The rule of who may come in, by the places of all, and of those that are pinned.
-fn admission(
-    all: &Places<Option<Arc<str>>>,
-    projects: &Places<Arc<str>>,
-    users: &Places<Arc<str>>,
-) -> impl Fn(&Places<Sharer>, &Sharer) -> bool {
-    move |_, by| {
-        let is_within = |project| projects.admits(project) && users.admits(&by.name);
-        all.admits(&party(by)) && by.within.as_ref().is_none_or(is_within)
-    }
+/// The party that one counts as among all.
+fn party_of(by: &Sharer) -> Option<Arc<str>> {
+    by.within.is_none().then(|| by.name.clone())
 }
 
 #[cfg(test)]
@@ -354,6 +374,57 @@ mod tests {
         assert!(!places.give_up(&"b", second), "it was called");
     }
 
+    fn agent(project: &str, user: &str) -> Sharer {
+        Sharer { within: Some(project.into()), name: user.into() }
+    }
+
+    fn person(name: &str) -> Sharer {
+        Sharer { within: None, name: name.into() }
+    }
+
+    /// Takes whatever one may have.
+    fn fill(places: &mut SharedPlaces, by: &Sharer) -> usize {
+        std::iter::from_fn(|| places.enter(by).then_some(())).count()
+    }
+
+    #[test]
+    fn agents_leave_places_to_their_project_to_others_and_to_those_who_govern_them() {
+        let mut places = SharedPlaces::new(64);
+        let one = agent("project a", "user one");
+        assert_eq!(fill(&mut places, &one), 12, "nearly half of what is for agents");
+        assert!(places.enter(&agent("project a", "user two")));
+        for n in 0..20 {
+            fill(&mut places, &agent("project a", &format!("user {n}")));
+        }
+        assert!(fill(&mut places, &agent("project b", "user b")) >= 2);
+        assert!(places.enter(&agent("project c", "user c")));
+        assert!(fill(&mut places, &person("key ada")) >= 12);
+        assert!(places.enter(&person("session ada")));
+        let late = agent("project a", "user late");
+        assert!(!places.enter(&late), "its project has what it may");
+        let ticket = places.wait(&late);
+        assert_eq!(places.admit_next(), None);
+        (0..12).for_each(|_| places.leave(&one));
+        assert_eq!(places.admit_next(), Some((late, ticket)));
+    }
+
+    #[test]
+    fn users_who_wait_for_their_project_keep_nobody_of_another_from_coming_in() {
+        let mut places = SharedPlaces::new(64);
+        for n in 0..40 {
+            let by = agent("project a", &format!("user {n}"));
+            while places.enter(&by) {}
+            places.wait(&by);
+        }
+        assert_eq!(places.admit_next(), None);
+        assert!(fill(&mut places, &agent("project b", "user b")) >= 2);
+        let mut small = SharedPlaces::new(1);
+        let one = agent("project a", "user one");
+        assert!(small.enter(&one) && !small.enter(&person("key ada")) && !small.is_idle());
+        small.leave(&one);
+        assert!(small.is_idle() && small.enter(&person("key ada")));
+    }
+
     #[derive(Clone, Debug)]
     enum Step {
         Come(u8),
@@ -409,7 +480,7 @@ mod tests {
                     prop_assert_eq!(places.count_held(party), held);
                     let waiting = outside.iter().filter(|(other, _)| other == party).count();
                     prop_assert_eq!(places.count_waiting(party), waiting);
-                    let share = if reserve > 0 && held > 0 { held + kept_of(all) } else { 0 };
+                    let share = if reserve > 0 && held > 0 { held + first_part(all) } else { 0 };
                     prop_assert!(places.free() <= share, "{} of {} free, {held} held", places.free(), all);
                 }
             }
@@ -421,6 +492,51 @@ mod tests {
             }
             prop_assert_eq!(places.free(), all);
             prop_assert!(places.held.is_empty() && places.waiting.is_empty());
+        }
+
+        #[test]
+        fn of_those_who_share_places_nobody_waits_who_could_be_let_in_and_nothing_is_lost(
+            all in 1..40_usize,
+            steps in proptest::collection::vec(step(), 0..200),
+        ) {
+            let sharers = [
+                agent("project a", "user one"),
+                agent("project a", "user two"),
+                agent("project b", "user b"),
+                person("key ada"),
+                person("session ada"),
+            ];
+            let by = |party: u8| sharers[usize::from(party)].clone();
+            let mut places = SharedPlaces::new(all);
+            let (mut inside, mut outside): (Vec<Sharer>, Vec<(Sharer, u64)>) = Default::default();
+            for step in steps {
+                match step {
+                    Step::Come(party) if places.enter(&by(party)) => inside.push(by(party)),
+                    Step::Come(party) => outside.push((by(party), places.wait(&by(party)))),
+                    Step::Leave(n) if !inside.is_empty() => {
+                        places.leave(&inside.remove(n % inside.len()));
+                    }
+                    Step::GiveUp(n) if !outside.is_empty() => {
+                        let (party, ticket) = outside.remove(n % outside.len());
+                        prop_assert!(places.give_up(&party, ticket));
+                    }
+                    Step::Leave(_) | Step::GiveUp(_) => {}
+                }
+                while let Some(called) = places.admit_next() {
+                    let own = outside.iter().position(|waiting| *waiting == called);
+                    outside.remove(own.expect("only who waits is called"));
+                    inside.push(called.0);
+                }
+                prop_assert!(inside.len() <= all);
+                let pinned = inside.iter().filter(|by| by.within.is_some()).count();
+                prop_assert!(pinned <= Places::<()>::with_reserve(all).alone());
+                prop_assert!(outside.iter().all(|(by, _)| !places.bounds.admits(by)));
+            }
+            outside.iter().for_each(|(by, ticket)| assert!(places.give_up(by, *ticket)));
+            inside.iter().for_each(|by| places.leave(by));
+            prop_assert!(places.is_idle());
+            prop_assert_eq!(places.bounds.all.free(), all);
+            prop_assert!(places.bounds.projects.is_idle() && places.bounds.users.is_idle());
         }
     }
 }

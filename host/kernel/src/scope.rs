@@ -394,8 +394,14 @@ impl Scope {
             (Behind::User, _) => {
                 (Some(of_project()), id("user", by.user.as_ref().map(UserId::as_str)))
             }
-            (Behind::Project, _) => (Some(of_project()), of_project()),
-            (Behind::Stranger, _) => (Some("strangers".into()), "strangers".into()),
+            (Behind::Project, _) => {
+                let name: Arc<str> = of_project();
+                (Some(name.clone()), name)
+            }
+            (Behind::Stranger, _) => {
+                let name: Arc<str> = "strangers".into();
+                (Some(name.clone()), name)
+            }
             (Behind::Organization, ActorKind::Key) if by.root.is_none() => {
                 (None, id("key", Some(&by.actor.id)))
             }

@@ -71,10 +71,8 @@ pub struct App {
 }
 
 impl App {
-    /// Whether as many of an organization's jobs wait as may, where so much of the room is for the one that
-    /// would come. If nobody can tell, they do not.
-    pub async fn jobs_are_full(&self, organization: &str, part: impl Fn(u64) -> u64) -> bool {
-        let max = part(self.config.jobs.waiting_max);
+    /// Whether so many jobs of an organization wait; false where nobody can tell.
+    pub async fn jobs_are_full(&self, organization: &str, max: u64) -> bool {
         let waiting = self.store.in_groups(&jobs(), &lease::groups_of(organization), max).await;
         waiting.is_ok_and(|waiting| waiting >= max)
     }

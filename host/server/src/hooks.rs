@@ -166,11 +166,12 @@ pub async fn take(
     }
     enter(app, request, hook)?;
     // A provider's word has happened; anybody calls the others.
-    let part = |all| match hook.provider() {
+    let all = app.config.jobs.waiting_max;
+    let max = match hook.provider() {
         Some(_) => job::with_beyond(all),
         None => job::part_of(all, Behind::Stranger),
     };
-    if app.jobs_are_full(&hook.owner.organization, part).await {
+    if app.jobs_are_full(&hook.owner.organization, max).await {
         let told = "Too much waits for the one that the call is for.";
         return Err(Refusal::rate_limited(FULL_SECONDS).reason("jobs_full").hint(told));
     }

@@ -43,7 +43,7 @@ pub use error::{
     WriteError,
 };
 pub use fact::audit_fact;
-pub use lobby::{Lobby, Seat, Seating, SharedLobby, SharedSeat, Waiter};
+pub use lobby::{Lobby, Seat, SharedLobby, SharedSeat, Waiter};
 pub use patience::Patience;
 pub use priority::give_way;
 pub use query::{

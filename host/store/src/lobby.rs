@@ -1,4 +1,4 @@
-//! The queue in which calls, deliveries and long reads wait for places: [`Places`] and [`SharedPlaces`] for tasks.
+//! The queue in which tasks wait for [`Places`] or [`SharedPlaces`].
 //!
 //! Knows nothing of them beyond the party that each belongs to. Invariant: a seat that is dropped,
 //! and a waiter that leaves after it was called, give their place to the next one.
@@ -8,52 +8,8 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
 
-use charter_kernel::places::{Places, SharedPlaces};
-use charter_kernel::scope::Sharer;
+use charter_kernel::places::{Places, Seating, SharedPlaces};
 use tokio::sync::oneshot;
-
-/// Places that parties share, and the order in which those who wait get them.
-pub trait Seating {
-    /// Those who hold places.
-    type Party: Clone + Unpin;
-    /// See [`Places::enter`].
-    fn enter(&mut self, party: &Self::Party) -> bool;
-    /// See [`Places::wait`].
-    fn wait(&mut self, party: &Self::Party) -> u64;
-    /// See [`Places::give_up`].
-    fn give_up(&mut self, party: &Self::Party, ticket: u64) -> bool;
-    /// See [`Places::leave`].
-    fn leave(&mut self, party: &Self::Party);
-    /// The ticket that [`Places::admit_next`] calls.
-    fn call_next(&mut self) -> Option<u64>;
-}
-
-/// Forwards to the places of one kind.
-macro_rules! seating {
-    ($places:ty, $party:ty) => {
-        impl Seating for $places {
-            type Party = $party;
-            fn enter(&mut self, party: &$party) -> bool {
-                self.enter(party)
-            }
-            fn wait(&mut self, party: &$party) -> u64 {
-                self.wait(party)
-            }
-            fn give_up(&mut self, party: &$party, ticket: u64) -> bool {
-                self.give_up(party, ticket)
-            }
-            fn leave(&mut self, party: &$party) {
-                self.leave(party);
-            }
-            fn call_next(&mut self) -> Option<u64> {
-                self.admit_next().map(|(_, ticket)| ticket)
-            }
-        }
-    };
-}
-
-seating!(Places<Arc<str>>, Arc<str>);
-seating!(SharedPlaces, Sharer);
 
 /// Places, and the tasks that wait for them.
 #[derive(Debug)]
@@ -113,11 +69,6 @@ impl SharedLobby {
     /// So many places.
     pub fn with_shares(all: usize) -> Arc<Self> {
         Self::of(SharedPlaces::new(all))
-    }
-
-    /// Whether nobody holds one or waits.
-    pub fn is_idle(&self) -> bool {
-        self.lock_inside().places.is_idle()
     }
 }
 
@@ -179,7 +130,7 @@ impl<O: Seating> Lobby<O> {
 
 impl<O: Seating> Inside<O> {
     fn call(&mut self) {
-        while let Some(ticket) = self.places.call_next() {
+        while let Some((_, ticket)) = self.places.admit_next() {
             if let Some(call) = self.calls.remove(&ticket) {
                 // A waiter that has just left finds out that it was called, and leaves again.
                 let _ = call.send(());
@@ -250,48 +201,6 @@ mod tests {
         drop(last.await);
         assert!(lobby.try_enter(&party("a")).is_some());
         assert!(lobby.lock_inside().calls.is_empty());
-    }
-
-    #[tokio::test]
-    async fn agents_leave_places_to_others_of_their_project_of_others_and_to_those_who_govern_them()
-    {
-        let lobby = SharedLobby::with_shares(64);
-        let agent =
-            |project: &str, user: &str| Sharer { within: Some(project.into()), name: user.into() };
-        let person = |name: &str| Sharer { within: None, name: name.into() };
-        let fill = |by: Sharer| std::iter::from_fn(|| lobby.try_enter(&by)).collect::<Vec<_>>();
-        let one = fill(agent("project a", "user one"));
-        assert_eq!(one.len(), 12, "nearly half of what is for agents");
-        assert!(lobby.try_enter(&agent("project a", "user two")).is_some());
-        let others: Vec<_> =
-            (0..20).flat_map(|n| fill(agent("project a", &format!("user {n}")))).collect();
-        let elsewhere = fill(agent("project b", "user b"));
-        assert!(elsewhere.len() >= 2, "{}", elsewhere.len());
-        assert!(lobby.try_enter(&agent("project c", "user c")).is_some());
-        let late = agent("project a", "user late");
-        let mut waiting = Box::pin(lobby.seat(&late));
-        let mut cx = Context::from_waker(std::task::Waker::noop());
-        assert!(Pin::new(&mut waiting).poll(&mut cx).is_pending());
-        let keys = fill(person("key ada"));
-        assert!(keys.len() >= 12 && lobby.try_enter(&person("session ada")).is_some());
-        drop(one);
-        drop(waiting.await);
-        drop((others, elsewhere, keys));
-        assert!(lobby.is_idle());
-        // Users who wait for their project keep nobody of another from coming in.
-        let crowd: Vec<_> = (0..40)
-            .map(|n| agent("project a", &format!("user {n}")))
-            .flat_map(|by| [lobby.enter(&by), lobby.enter(&by)])
-            .collect();
-        assert!(crowd.iter().any(Result::is_err));
-        let others = fill(agent("project b", "user b"));
-        assert!(others.len() >= 2, "{}", others.len());
-        drop((crowd, others));
-        let small = SharedLobby::with_shares(1);
-        let seat = small.try_enter(&agent("project a", "user one")).expect("a place");
-        assert!(small.try_enter(&person("key ada")).is_none() && !small.is_idle());
-        drop(seat);
-        assert!(small.is_idle() && small.try_enter(&person("key ada")).is_some());
     }
 
     proptest! {

@@ -116,7 +116,7 @@ impl Work {
         let max = part_of(HOOKS_MAX, self.call.scope.principal().behind());
         if scheme.has_url() && self.hooks_open(&owner.organization).await? >= max {
             let told = format!(
-                "an organization has at most {max} hooks with a URL of their own here: close some"
+                "{max} hooks of the organization have a URL of their own, as many as leave room for this one: close some"
             );
             return Err(failure("state_conflict", told).into());
         }

@@ -17,7 +17,7 @@ use crate::bindings::charter::primitive::types::Failure;
 use crate::call::Entry;
 use crate::failure::{failure, invalid, not_found, unread, write_failure};
 use crate::job::{
-    DUE_PART, JobRecord, NAME, Owner, ScheduleRecord, UNIQUE_KEY, jobs, part_of, schedules,
+    JobRecord, NAME, Owner, ScheduleRecord, UNIQUE_KEY, jobs, ordinary_part_of, part_of, schedules,
     with_beyond,
 };
 use crate::state::{State, Work};
@@ -110,7 +110,12 @@ impl Work {
                 reason: Some("jobs_full".into()),
                 hint: Some("wait until some have run, or cancel some".into()),
                 retry_after_seconds: Some(RETRY_SECONDS),
-                ..failure("rate_limited", format!("at most {max} jobs of an organization wait"))
+                ..failure(
+                    "rate_limited",
+                    format!(
+                        "{max} jobs of the organization wait, as many as leave room for this one"
+                    ),
+                )
             },
             Kind::Schedule => Refused {
                 reason: Some("schedules_full".into()),
@@ -123,11 +128,10 @@ impl Work {
 
     /// The part of the room for jobs that this one finds.
     ///
-    /// All that somebody else sends to the organization finds a part of it taken, as does all that a
-    /// pinned credential has asked for, a user's more than a project's, in runs as well; all that those
-    /// ask for who do not govern it; and all that is for later, because what is due makes room by itself. The first job that a run leaves takes the
-    /// run's place, what runs leave that no agent has asked for governs the rest, and a provider's word has
-    /// happened: none of these may wait until there is room, or there never is.
+    /// Who governs the organization finds all of it: what others ask for keeps nobody from that. What is
+    /// for later leaves a part, because what is due makes room by itself. The first job that a run
+    /// leaves takes the run's place, what runs leave that no agent has asked for governs the rest, and a
+    /// provider's word has happened: none of these may wait until there is room, or there never is.
     fn part_for(&self, record: &JobRecord, all: u64) -> u64 {
         let by = self.call.scope.principal();
         if record.signal == NAME {
@@ -139,13 +143,11 @@ impl Work {
         match (by.actor.kind, by.behind()) {
             (ActorKind::Hook, Behind::Organization) => with_beyond(all),
             (ActorKind::System, behind)
-                if is_run && (behind == Behind::Organization || !self.has_left) =>
+                if is_run && (behind == Behind::Organization || !self.has_enqueued) =>
             {
                 with_beyond(all)
             }
-            (_, Behind::Organization) if record.run_at > self.now || !governs => {
-                all - all / DUE_PART
-            }
+            (_, behind) if record.run_at > self.now || !governs => ordinary_part_of(all, behind),
             (_, behind) => part_of(all, behind),
         }
     }
@@ -154,7 +156,7 @@ impl Work {
     pub(super) async fn put_job(&mut self, record: JobRecord) -> Result<String, Failure> {
         let part = self.part_for(&record, self.shared.config.jobs_waiting_max);
         self.admit_to_backlog(Kind::Job, &record.owner.organization, part).await?;
-        self.has_left = true;
+        self.has_enqueued = true;
         let id = self.fresh_id()?;
         let reach = match (
             &record.owner.user,

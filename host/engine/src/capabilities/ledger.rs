@@ -53,13 +53,13 @@ impl Work {
         let (debited, mut guards) = self.party(from).await?;
         let (credited, more) = self.party(to).await?;
         guards.extend(more);
-        self.require_cover(&debited).await?;
+        self.require_no_source(&debited).await?;
         Ok((debited, credited, guards))
     }
 
     /// No source pays, unless by the biller: what was open before it was named, or after, counts.
-    async fn require_cover(&self, from: &Key) -> Result<(), Failure> {
-        if self.books().may_be_source(from)
+    async fn require_no_source(&self, from: &Key) -> Result<(), Failure> {
+        if self.books().needs_source_check(from)
             && let Some(account) = self.find_account(from).await?
         {
             self.books().check_source(&account)?;
@@ -168,7 +168,7 @@ impl Host for State {
             && work.books().may_take_back(&to)
             && work.find_account(&to).await?.is_some_and(|account| account.is_source());
         Books::check_leaves(&from, is_taken_back)?;
-        work.require_cover(&from).await?;
+        work.require_no_source(&from).await?;
         books::check_amount(amount)?;
         let id = work.fresh_id()?;
         if to.id == CREDIT || to.reach != from.reach {

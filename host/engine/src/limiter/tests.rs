@@ -23,7 +23,7 @@ fn memories_count_together_and_a_limit_that_was_met_is_remembered() {
     assert!(limiter.memory_growing(0, 40, Some(1)).unwrap(), "another memory");
     assert_eq!(limiter.met, None);
     assert!(!limiter.memory_growing(40, 41, None).unwrap());
-    assert_eq!(limiter.met, Some(Limit::Call));
+    assert_eq!(limiter.met, Some(MemoryLimit::Call));
     assert_eq!(gauge.load(Relaxed), 100);
     assert!(limiter.memory_growing(40, 40, None).unwrap(), "no growth at all is none too much");
     assert!(!limiter.memory_growing(0, usize::MAX, None).unwrap());
@@ -36,7 +36,7 @@ fn a_call_below_its_own_limit_meets_the_tenants_share_of_all() {
     let (mut limiter, gauge) = limiter(1_000, 256);
     assert!(limiter.memory_growing(0, 56, None).unwrap());
     assert!(!limiter.memory_growing(56, 57, None).unwrap());
-    assert_eq!(limiter.met, Some(Limit::Room));
+    assert_eq!(limiter.met, Some(MemoryLimit::Room));
     assert_eq!(gauge.load(Relaxed), 56, "what was refused is not counted");
 }
 
@@ -48,7 +48,7 @@ fn elements_of_all_tables_count_together() {
     assert!(limiter.table_growing(0, half, None).unwrap());
     assert_eq!(limiter.met, None);
     assert!(!limiter.table_growing(half, half + 1, None).unwrap());
-    assert_eq!(limiter.met, Some(Limit::Call));
+    assert_eq!(limiter.met, Some(MemoryLimit::Call));
     let counts = (limiter.instances(), limiter.tables(), limiter.memories());
     assert_eq!(counts, (INSTANCES_MAX, FIT.tables as usize, FIT.memories as usize));
 }
@@ -70,7 +70,7 @@ fn what_the_host_holds_for_a_call_counts_as_the_guests_own_memory_does() {
     let admission = admission(1_000);
     let mut call = of(&admission, "t", 100);
     assert!(call.hold(60).is_ok() && call.memory_growing(0, 40, None).unwrap());
-    assert_eq!(call.hold(61), Err(Limit::Call), "the call has a hundred");
+    assert_eq!(call.hold(61), Err(MemoryLimit::Call), "the call has a hundred");
     assert!(!call.memory_growing(40, 41, None).unwrap());
     // Bytes that have crossed are held no more.
     assert!(call.hold(10).is_ok() && call.memory_growing(40, 90, None).unwrap());
@@ -81,11 +81,11 @@ fn what_the_host_holds_for_a_call_counts_as_the_guests_own_memory_does() {
 fn what_calls_hold_together_is_their_tenants_share_and_comes_back_with_their_end() {
     let admission = admission(256);
     let (mut one, mut two) = (of(&admission, "t", 100), of(&admission, "t", 100));
-    assert_eq!((one.hold(30), two.hold(27)), (Ok(()), Err(Limit::Room)));
+    assert_eq!((one.hold(30), two.hold(27)), (Ok(()), Err(MemoryLimit::Room)));
     assert_eq!(two.hold(26), Ok(()));
     let mut other = of(&admission, "other", 100);
     assert_eq!(other.hold(42), Ok(()));
-    assert_eq!(other.hold(43), Err(Limit::Room), "less where others hold some");
+    assert_eq!(other.hold(43), Err(MemoryLimit::Room), "less where others hold some");
     drop((one, two, other));
     assert_eq!(of(&admission, "t", 100).hold(56), Ok(()));
 }

@@ -22,10 +22,10 @@ use crate::bindings;
 use crate::call::{Call, Entry};
 use crate::component::Component;
 use crate::fairness::{Party, Turns};
-use crate::limiter::{Limit, Limiter};
+use crate::limiter::{Limiter, MemoryLimit};
 use crate::load::{HANDLES_MAX, HOSTCALL_FUEL};
 use crate::outbound::{Outbounds, Permit};
-use crate::room::Bytes;
+use crate::room::ByteCounts;
 use crate::sandbox::EPOCH;
 use crate::shared::Shared;
 use crate::state::{State, Work};
@@ -38,7 +38,7 @@ pub(super) struct Setting {
     pub(super) component: Arc<Component>,
     pub(super) call: Arc<Call>,
     pub(super) party: Arc<Party>,
-    pub(super) bytes: Arc<Bytes>,
+    pub(super) bytes: Arc<ByteCounts>,
     pub(super) started: Instant,
     pub(super) deadline: tokio::time::Instant,
 }
@@ -218,7 +218,7 @@ fn arm(setting: &Setting, txn: Txn, story: &Story) -> Store<State> {
         takes: 0,
         rates: 0,
         permits: 0,
-        has_left: false,
+        has_enqueued: false,
         nested: 0,
         log_bytes_left: shared.config.log_bytes_max,
         asked: shared.backlog.attempt(),
@@ -285,7 +285,7 @@ async fn enter(
 fn classify_error(
     work: &Work,
     error: &wasmtime::Error,
-    met: Option<Limit>,
+    met: Option<MemoryLimit>,
     printed: &str,
 ) -> Ended {
     match error.downcast_ref::<Stopped>() {
@@ -307,7 +307,8 @@ fn classify_error(
             "a call met a limit of memory"
         );
         return match limit {
-            Limit::Room if !work.story.marks.is_dispatched() => Ended::Exhausted,
+            // What has acted is not asked for again as if it had not.
+            MemoryLimit::Room if !work.story.marks.is_dispatched() => Ended::Exhausted,
             _ => Ended::OutOfMemory,
         };
     }

@@ -259,7 +259,7 @@ impl Bed {
             takes: 0,
             rates: 0,
             permits: 0,
-            has_left: false,
+            has_enqueued: false,
             nested: 0,
             log_bytes_left: self.shared.config.log_bytes_max,
             asked: self.shared.backlog.attempt(),

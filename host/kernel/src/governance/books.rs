@@ -146,7 +146,7 @@ impl Books<'_> {
 
     /// Whether an account may be a source, and has to be looked at before it pays: the biller's may
     /// be one, and `credit` is none.
-    pub fn may_be_source(&self, from: &Key) -> bool {
+    pub fn needs_source_check(&self, from: &Key) -> bool {
         !self.bills && from.id != CREDIT
     }
 

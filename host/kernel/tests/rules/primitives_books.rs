@@ -86,8 +86,8 @@ fn what_comes_into_credit_and_leaves_it_is_the_billers() {
         assert_eq!(code(other.check_source(&account)), refusal, "{account:?}");
         assert_eq!(code(biller.check_source(&account)), None);
     }
-    assert!(other.may_be_source(&of_cards) && !other.may_be_source(&credit));
-    assert!(!biller.may_be_source(&of_billing));
+    assert!(other.needs_source_check(&of_cards) && !other.needs_source_check(&credit));
+    assert!(!biller.needs_source_check(&of_billing));
     assert_eq!(code(Books::check_leaves(&credit, false)), refused("from_account"));
     assert!(Books::check_leaves(&credit, true).is_ok());
     assert!(Books::check_leaves(&of_cards, false).is_ok());

@@ -318,7 +318,7 @@ mod tests {
         assert_eq!(gone(&held), ["o3"], "which has less than others");
         drop(given);
         held.retain(|(of, ..)| of != "o3");
-        // What is free is filled again.
+        // The room is filled again.
         let others = (0..40).map(|n| format!("p{n}"));
         let filled: Vec<_> = others.flat_map(|of| fill_of(&answers, &of, &person)).collect();
         assert!(late().is_err(), "all that can give way move");

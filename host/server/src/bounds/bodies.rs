@@ -67,9 +67,9 @@ impl BodyRoom {
 fn strangers(share: usize, group: &str, client: &str) -> Path {
     let own = (share / CLIENT_SHARE).max(CLIENT_BYTES_MIN);
     // Neither is an organization's id, and no client is a group. Half of what is the client's is one's own.
-    let of_group = Share { name: format!("{group}:"), max: share };
-    let of_client = Share { name: format!("{group}:{client}"), max: 2 * own };
-    let inner = Share { name: format!("{group}:{client}/"), max: own };
+    let of_group = Share { name: format!("{group}:").into(), max: share };
+    let of_client = Share { name: format!("{group}:{client}").into(), max: 2 * own };
+    let inner = Share { name: format!("{group}:{client}/").into(), max: own };
     Path { shares: Arc::new([of_group, of_client, inner]), floor: Some(1) }
 }
 

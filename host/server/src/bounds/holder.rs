@@ -4,7 +4,8 @@ use charter_tenancy::identity::Identity;
 
 use super::shares::{Path, Share};
 
-/// The names of the shares that a credential counts in, the widest first. A key counts with its
+/// The names of the shares that a credential counts in, the widest first: finer than a
+/// [`charter_kernel::scope::Sharer`], and from the credential alone. A key counts with its
 /// person, and with the key that made it, so that many of them get no more; a pinned one with all
 /// that are pinned as it is, whoever made them, so that one agent takes nothing from another; and a
 /// session beside its person's keys, so that what they do keeps nobody from deciding about them.
@@ -51,11 +52,12 @@ impl Holder {
     /// The shares of a bound of which an organization may have `max`: the organization's, and in it
     /// the holder's, each half as large as the one around it.
     pub fn path(&self, organization: &str, max: usize) -> Path {
-        let mut shares = vec![Share { name: organization.to_owned(), max }];
+        let mut shares = vec![Share { name: organization.into(), max }];
         for name in &self.shares {
             let around = &shares[shares.len() - 1];
             // Of two shares with one name in two others, neither is the other.
-            let share = Share { name: format!("{}/{name}", around.name), max: around.max / 2 };
+            let share =
+                Share { name: format!("{}/{name}", around.name).into(), max: around.max / 2 };
             shares.push(share);
         }
         let floor = (self.floor < self.shares.len()).then_some(self.floor + 1);

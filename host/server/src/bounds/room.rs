@@ -66,7 +66,7 @@ struct Text {
 /// Texts that may give way, in the share that has them, by the order in which they moved last.
 #[derive(Debug, Default)]
 struct Giving {
-    within: HashMap<String, Giving>,
+    within: HashMap<Arc<str>, Giving>,
     texts: BTreeMap<u64, Arc<Text>>,
 }
 
@@ -82,7 +82,7 @@ impl Room {
     pub fn hold(&self, path: Path, gone: CancellationToken) -> Hold {
         let [gives, is_listed] = [(); 2].map(|()| AtomicBool::new(false));
         let (piece, begun, bytes_since) = (Mutex::default(), OnceLock::new(), AtomicUsize::new(0));
-        let moved = Mutex::new(self.0.move_now());
+        let moved = Mutex::new(self.0.next_move());
         let text = Text { path, piece, begun, moved, bytes_since, gives, is_listed, gone };
         Hold { room: self.clone(), text: Arc::new(text) }
     }
@@ -133,7 +133,7 @@ impl Hold {
         Ok(())
     }
 
-    /// Says that the text has moved by so many bytes: were read, or came in.
+    /// Counts bytes that were read or came in: each [`MOVE_BYTES`] of them are a move.
     pub fn advance(&self, bytes: usize) {
         let since = self.text.bytes_since.fetch_add(bytes, Ordering::Relaxed) + bytes;
         if since >= MOVE_BYTES {
@@ -145,8 +145,8 @@ impl Hold {
     /// Waits for the turn to take in more of a large text: of all of them one goes on at a time, an
     /// organization's after another's, so that what is small has no more than one before it.
     pub async fn take_turn(&self) {
-        let widest = self.text.path.shares.first().map_or("", |share| share.name.as_str());
-        let _turn = self.room.0.turn.seat(&widest.into()).await;
+        let widest = self.text.path.shares.first().map(|share| share.name.clone());
+        let _turn = self.room.0.turn.seat(&widest.unwrap_or_default()).await;
         tokio::task::yield_now().await;
     }
 
@@ -227,7 +227,7 @@ impl Inside {
             (depth..own.len()).find_map(|at| {
                 let (around, beside) = (giving.around(&own[..at])?, &own[at].name);
                 let wanted = has(beside) + bytes;
-                around.most(has, &|name, bytes| name != beside && bytes >= wanted).cloned()
+                around.find_slow(has, &|name, bytes| name != &**beside && bytes >= wanted).cloned()
             })
         });
         let Some(text) = most else { return false };
@@ -239,7 +239,7 @@ impl Inside {
     }
 
     /// The present, and the next place in the order of moves.
-    fn move_now(&self) -> (Instant, u64) {
+    fn next_move(&self) -> (Instant, u64) {
         (Instant::now(), self.moves.fetch_add(1, Ordering::Relaxed))
     }
 
@@ -247,7 +247,7 @@ impl Inside {
     fn restart(&self, text: &Arc<Text>) {
         let mut giving = lock(&self.giving);
         let was_listed = giving.remove(text);
-        *lock(&text.moved) = self.move_now();
+        *lock(&text.moved) = self.next_move();
         if was_listed {
             giving.add(text);
         }
@@ -299,9 +299,9 @@ impl Giving {
         path.iter().try_fold(self, |around, share| around.within.get(&share.name))
     }
 
-    /// The text that moved the longest ago of the share within that has most, of those that are asked for:
-    /// once it is slow.
-    fn most(
+    /// Of the shares within that are asked for, the one that has most comes first: the text of it that
+    /// moved the longest ago, if that is slow, else one of a share within it.
+    fn find_slow(
         &self,
         has: &dyn Fn(&str) -> usize,
         is_asked: &dyn Fn(&str, usize) -> bool,
@@ -311,7 +311,7 @@ impl Giving {
         asked.sort_unstable_by_key(|(bytes, ..)| Reverse(*bytes));
         asked.iter().find_map(|(.., share)| {
             let own = share.texts.values().next().filter(|text| text.is_slow());
-            own.or_else(|| share.most(has, &|_, _| true))
+            own.or_else(|| share.find_slow(has, &|_, _| true))
         })
     }
 }
@@ -359,7 +359,7 @@ mod tests {
     async fn an_answer_is_handed_on_in_pieces_and_keeps_its_room_until_the_last_is_gone() {
         let room = Room::new(16 << 20);
         let text: Bytes = (0..1_000_000_u32).map(|n| n as u8).collect::<Vec<_>>().into();
-        let mut body = Body::held(text.clone(), hold(&room, text.len()));
+        let mut body = Body::with_hold(text.clone(), hold(&room, text.len()));
         let mut pieces = Vec::new();
         while let Some(frame) = body.frame().await {
             pieces.push(frame.unwrap().into_data().unwrap());

@@ -11,7 +11,7 @@ use std::sync::Arc;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Share {
     /// Its name, which no other share of the bound has.
-    pub name: String,
+    pub name: Arc<str>,
     /// How much those within it may have together.
     pub max: usize,
 }
@@ -37,7 +37,7 @@ impl Path {
 pub struct Shares {
     all: usize,
     held: usize,
-    by_name: HashMap<String, usize>,
+    by_name: HashMap<Arc<str>, usize>,
 }
 
 /// The share that has no room for it, counted from the widest.
@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     fn path(names: [&str; 2]) -> Vec<Share> {
-        let inner = Share { name: names.join("/"), max: 50 };
+        let inner = Share { name: names.join("/").into(), max: 50 };
         vec![Share { name: names[0].into(), max: 100 }, inner]
     }
 

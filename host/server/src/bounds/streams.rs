@@ -30,7 +30,7 @@ pub struct Streams(Arc<Mutex<Open>>);
 struct Open {
     places: Shares,
     /// The room of each share that has a stream.
-    rooms: HashMap<String, Rooms>,
+    rooms: HashMap<Arc<str>, Rooms>,
 }
 
 /// The room of one share.

@@ -38,7 +38,7 @@ impl Body {
         Self(Kind::Whole(bytes.into()))
     }
     /// These bytes, which take up their room until they are read.
-    pub fn held(bytes: Bytes, hold: Hold) -> Self {
+    pub fn with_hold(bytes: Bytes, hold: Hold) -> Self {
         let hold = Arc::new(hold);
         Self(Kind::Held(bounds::keep(bytes, hold.clone()), hold))
     }
@@ -67,7 +67,7 @@ impl HttpBody for Body {
             Kind::Whole(bytes) | Kind::Held(bytes, _) if bytes.is_empty() => Poll::Ready(None),
             Kind::Whole(bytes) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
             Kind::Held(bytes, hold) => {
-                // Asked for as the client takes what was written before.
+                // hyper asks for a piece once the client has taken those before.
                 let piece = bytes.split_to(bytes.len().min(PIECE_BYTES));
                 hold.advance(piece.len());
                 Poll::Ready(Some(Ok(Frame::data(piece))))

@@ -49,7 +49,7 @@ impl Places {
         let address = address.to_canonical();
         let path = match is_trusted(address, &self.proxies) {
             true => Vec::new(),
-            false => vec![Share { name: strangers::client(address), max: usize::MAX }],
+            false => vec![Share { name: strangers::client(address).into(), max: usize::MAX }],
         };
         let mut shares = self.shares.lock().unwrap_or_else(PoisonError::into_inner);
         shares.admit(&path, 1).ok()?;

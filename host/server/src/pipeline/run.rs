@@ -76,7 +76,7 @@ async fn run_once(
         key: accepted.headers.get(IDEMPOTENCY_KEY).cloned(),
     };
     let validating = validate::validate(app, admitted, sent);
-    // A check may be waited for.
+    // It may give way while it waits for a turn to be checked.
     let validated = match &trail.hold {
         Some(hold) => hold.giving_way(validating).await.ok_or_else(read::gave_way)?,
         None => validating.await,

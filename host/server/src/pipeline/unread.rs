@@ -46,7 +46,7 @@ pub fn hold(trail: &Trail, answered: Answered) -> Result<Answered, Refusal> {
         Ok(held) => held,
     };
     let Some(hold) = held else { return Ok(answered) };
-    let body = Body::held(bytes.clone(), hold);
+    let body = Body::with_hold(bytes.clone(), hold);
     Ok(Answered { body, ..answered })
 }
 

@@ -324,7 +324,8 @@ async fn list_within(app: &App, place: &Place, txn: &mut Txn) -> Result<Vec<Webh
     Ok(items)
 }
 
-/// How many webhooks lie within the pins of the credential, whomever the request names.
+/// Whether the credential's user or project has as many webhooks as its keys can make, whomever the
+/// request names.
 async fn are_pinned_full(app: &App, place: &Place, txn: &mut Txn) -> Result<bool, Refusal> {
     let pinned_to = place.scope().principal().user.as_ref();
     let (mut of_user, mut of_project) = (0, 0);

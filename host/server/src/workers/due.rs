@@ -106,13 +106,13 @@ impl Running {
         self.groups.values().any(|running| running == group)
     }
 
-    /// Waits for the next to end, and names its organization; `None` while none is worked on.
+    /// Waits for the next to end, and names its group; `None` while none is worked on.
     pub(super) async fn wait_for_end(&mut self) -> Option<String> {
         let ended = self.tasks.join_next_with_id().await?;
         self.groups.remove(&ended.map_or_else(|error| error.id(), |(id, ())| id))
     }
 
-    /// The organization of one that has ended already.
+    /// The group of one that has ended already.
     pub(super) fn has_ended(&mut self) -> Option<String> {
         let ended = self.tasks.try_join_next_with_id()?;
         self.groups.remove(&ended.map_or_else(|error| error.id(), |(id, ())| id))

@@ -11,7 +11,7 @@ use charter_store::{CommitError, GroupsDue, ReadError};
 use futures::future::join_all;
 use tokio::time::Instant;
 
-use super::round::{Due, Round};
+use super::round::{DueGroup, Round};
 use crate::app::App;
 
 /// How often what should not be missed is looked for, although something wakes it.
@@ -64,9 +64,9 @@ fn wait_for(app: &App, next: Option<charter_kernel::time::Instant>) -> Duration 
 }
 
 /// A group by its name.
-fn due_of(group: &str) -> Due<'_> {
+fn due_of(group: &str) -> DueGroup<'_> {
     let (organization, kind) = organization_and_kind(group);
-    Due { group, organization, leaves_places: leaves_places(kind) }
+    DueGroup { group, organization, leaves_places: leaves_places(kind) }
 }
 
 impl Fair {
@@ -92,13 +92,10 @@ impl Fair {
         let wait = if last.is_some() { Duration::ZERO } else { wait_for(app, next) };
         self.next = next.filter(|_| last.is_some());
         self.after = last.unwrap_or_default();
-        let due = groups.iter().map(|group| (&group.name, organization_and_kind(&group.name)));
-        let due: Vec<(&String, &str)> = due
-            .filter(|(_, (_, kind))| wanted(kind))
-            .map(|(group, (organization, _))| (group, organization))
-            .collect();
-        let groups: Vec<_> = due.iter().map(|(group, _)| due_of(group)).collect();
-        let counts = self.round.pick(&groups);
+        let names = groups.iter().map(|group| group.name.as_str());
+        let due: Vec<_> =
+            names.filter(|name| wanted(organization_and_kind(name).1)).map(due_of).collect();
+        let counts = self.round.pick(&due);
         let picked: Vec<_> = due.into_iter().zip(counts).filter(|(_, count)| *count > 0).collect();
         let taken = self.take(app, &picked).await?;
         Ok(Looked { taken, wait })
@@ -107,24 +104,24 @@ impl Fair {
     async fn take(
         &mut self,
         app: &App,
-        picked: &[((&String, &str), usize)],
+        picked: &[(DueGroup<'_>, usize)],
     ) -> Result<Vec<(String, Taken)>, CommitError> {
         let until = app.clock.now().plus_ms(self.lease_ms);
         // Each in its organization's turn: nobody's takes wait behind those of others.
-        let take = |((group, organization), count): &((&String, &str), usize)| {
+        let take = |(due, count): &(DueGroup<'_>, usize)| {
             let take = Take {
                 reach: None,
                 space: self.space.clone(),
-                group: (*group).clone(),
+                group: due.group.to_owned(),
                 until,
                 tokens: (0..*count).map(|_| uuid::Uuid::now_v7().to_string()).collect(),
             };
-            let organization = (*organization).to_owned();
+            let organization = due.organization.to_owned();
             app.store.commit(Unit { organization, takes: vec![take], ..Unit::default() })
         };
         let (mut all, mut failed) = (Vec::new(), None);
         let applied = join_all(picked.iter().map(take)).await;
-        for (((group, _), count), applied) in picked.iter().zip(applied) {
+        for ((due, count), applied) in picked.iter().zip(applied) {
             let taken: Vec<_> = match applied {
                 Ok(applied) => applied.taken.into_iter().flatten().collect(),
                 Err(error) => {
@@ -133,9 +130,9 @@ impl Fair {
                 }
             };
             for _ in taken.len()..*count {
-                self.round.leave(&due_of(group));
+                self.round.leave(due);
             }
-            all.extend(taken.into_iter().map(|taken| ((*group).clone(), taken)));
+            all.extend(taken.into_iter().map(|taken| (due.group.to_owned(), taken)));
         }
         // The next look finds the ones that could not be taken; others' work goes on.
         failed.filter(|_| all.is_empty()).map_or(Ok(all), Err)

@@ -6,14 +6,14 @@
 
 use std::collections::{HashMap, HashSet};
 
-use charter_kernel::places::Places;
+use charter_kernel::places::{Places, Seating as _};
 
 /// Rows of one group taken at once.
 const GROUP_MAX: usize = 8;
 
 /// A group whose rows are due.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Due<'a> {
+pub(super) struct DueGroup<'a> {
     /// Its name.
     pub(super) group: &'a str,
     /// The organization that it is of.
@@ -49,7 +49,7 @@ impl Round {
 
     /// How many rows of each group to take: the one that has been due the longest comes first, and of
     /// an organization's groups the one that was picked from the longest ago.
-    pub(super) fn pick(&mut self, due: &[Due<'_>]) -> Vec<usize> {
+    pub(super) fn pick(&mut self, due: &[DueGroup<'_>]) -> Vec<usize> {
         let present: HashSet<&str> =
             due.iter().flat_map(|due| [due.organization, due.group]).collect();
         self.picked.retain(|organization, _| present.contains(organization.as_str()));
@@ -70,7 +70,7 @@ impl Round {
         loop {
             let picked = self.picks;
             for at in &order {
-                let Due { group, organization, .. } = due[*at];
+                let DueGroup { group, organization, .. } = due[*at];
                 if counts[*at] < GROUP_MAX && self.enter(&due[*at]) {
                     counts[*at] += 1;
                     self.picks += 1;
@@ -86,8 +86,11 @@ impl Round {
 
     /// Takes a place for a row of this group, if there is one. Groups that leave places share
     /// a part of their organization's.
-    fn enter(&mut self, due: &Due<'_>) -> bool {
-        let Due { group, organization, leaves_places } = *due;
+    fn enter(&mut self, due: &DueGroup<'_>) -> bool {
+        if self.places.free() == 0 {
+            return false;
+        }
+        let DueGroup { group, organization, leaves_places } = *due;
         if leaves_places {
             let (all, own) = (self.shared_max, self.shared.entry(organization.to_owned()));
             if !own.or_insert_with(|| Places::with_reserve(all)).enter(&group.to_owned()) {
@@ -102,7 +105,7 @@ impl Round {
     }
 
     /// Gives a place of a group back.
-    pub(super) fn leave(&mut self, due: &Due<'_>) {
+    pub(super) fn leave(&mut self, due: &DueGroup<'_>) {
         self.places.leave(&due.organization.to_owned());
         if due.leaves_places {
             self.leave_shared(due.organization, due.group);
@@ -125,12 +128,12 @@ mod tests {
     use super::*;
 
     /// Groups of these organizations, one each, by their places.
-    fn groups<'a>(due: &[&'a str], names: &'a [String]) -> Vec<Due<'a>> {
+    fn groups<'a>(due: &[&'a str], names: &'a [String]) -> Vec<DueGroup<'a>> {
         due.iter().zip(names).map(|(organization, name)| of(organization, name)).collect()
     }
 
-    fn of<'a>(organization: &'a str, group: &'a str) -> Due<'a> {
-        Due { group, organization, leaves_places: group.contains('/') }
+    fn of<'a>(organization: &'a str, group: &'a str) -> DueGroup<'a> {
+        DueGroup { group, organization, leaves_places: group.contains('/') }
     }
 
     fn names(count: usize) -> Vec<String> {

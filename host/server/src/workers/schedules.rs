@@ -57,7 +57,8 @@ async fn fire(app: &App, taken: &Taken) {
     let next = next_occurrence(&record.cron, &record.time_zone, now).ok().flatten();
     let lane = record.job.owner.organization.clone();
     let behind = record.job.asked.as_ref().map_or(Behind::Organization, Principal::behind);
-    let full = app.jobs_are_full(&lane, |all| job::part_of(all, behind)).await;
+    let max = job::ordinary_part_of(app.config.jobs.waiting_max, behind);
+    let full = app.jobs_are_full(&lane, max).await;
     if full {
         tracing::warn!(
             organization = lane,

@@ -45,14 +45,15 @@ impl Work {
     ) -> Result<(Key, Key), Failure> {
         self.books(world).check_payer(from)?;
         let (debited, credited) = (self.party(world, from)?, self.party(world, to)?);
-        self.require_cover(world, &debited)?;
+        self.require_no_source(world, &debited)?;
         Ok((debited, credited))
     }
 
     /// No source pays, unless by the biller.
-    fn require_cover(&self, world: &World, from: &Key) -> Result<(), Failure> {
+    fn require_no_source(&self, world: &World, from: &Key) -> Result<(), Failure> {
         let books = self.books(world);
-        let looks = books.may_be_source(from).then(|| self.find_account(world, from)).flatten();
+        let looks =
+            books.needs_source_check(from).then(|| self.find_account(world, from)).flatten();
         looks.map_or(Ok(()), |account| books.check_source(&account))
     }
 
@@ -127,7 +128,7 @@ impl Ledger for Double {
             let is_taken_back = work.books(world).may_take_back(&to)
                 && work.find_account(world, &to).is_some_and(|account| account.is_source());
             Books::check_leaves(&from, is_taken_back)?;
-            work.require_cover(world, &from)?;
+            work.require_no_source(world, &from)?;
             books::check_amount(amount)?;
             let id = world.fresh_id();
             if to.id == CREDIT || to.reach != from.reach {
