@@ -754,3 +754,36 @@ fn http_2_is_spoken_to_those_who_speak_it() {
     let head = tenant.client.call("GET", "/health").header("x-large", &"a".repeat(40_000)).send();
     head.expect_error(431, "headers_too_large");
 }
+
+#[test]
+fn streams_of_one_address_leave_places_to_the_next() {
+    let world = Builder::new()
+        .bare()
+        .environment("CHARTER_HTTP_HTTP2_STREAMS_MAX", "4000")
+        .start(Database::Sqlite);
+    let from = |address: &str| {
+        let mut raw = Raw::connect_from(address, world.server().address()).unwrap();
+        assert!(raw.say(&[H2_PREFACE, &h2_frame(4, 0, 0, &[])].concat()));
+        raw
+    };
+    // Each is under way until its body comes. All but the first share the places of all connections,
+    // of which one address has half.
+    let begin = |stream: u16| h2_head(stream, b"\x83", "/v1/auth/login", 4);
+    let heads: Vec<u8> = (0..2_100).flat_map(|n| begin(2 * n + 1)).collect();
+    let mut many = from("127.0.0.1");
+    assert!(many.say(&heads));
+    until("the last of them are refused", || many.first().contains("overloaded"));
+    world.anonymous().get("/health").expect(200);
+    let mut next = from("127.0.0.2");
+    assert!(next.say(&[begin(1), h2_head(3, b"\x82", "/health", 5)].concat()));
+    until("another address has places", || next.first().contains("\"database\""));
+}
+
+/// A head over HTTP/2, by the byte of its method and its flags (RFC 9113, 6.2; RFC 7541, 6.2.2).
+fn h2_head(stream: u16, method: &[u8], path: &str, flags: u8) -> Vec<u8> {
+    let size = [u8::try_from(path.len()).unwrap()];
+    let fields = [method, b"\x86\x04", &size, path.as_bytes(), b"\x01\x01x"].concat();
+    let mut frame = h2_frame(1, flags, 0, &fields);
+    frame[7..9].copy_from_slice(&stream.to_be_bytes());
+    frame
+}

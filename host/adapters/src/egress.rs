@@ -71,7 +71,7 @@ impl Gate {
         let connect = least(outbound.connect_timeout_ms, self.settings.connect_timeout_ms);
         let own = self.connections(outbound.scope.lane());
         let by = outbound.scope.sharer();
-        // Who has all of its connections waits for one as long as for connecting.
+        // One that has all of its connections waits for one as long as for connecting.
         let seat = tokio::time::timeout(connect, own.seat(&by)).await;
         let seat = seat.map_err(|_| EgressError::TooMany)?;
         let first_byte = least(outbound.first_byte_timeout_ms, self.settings.timeout_ms);

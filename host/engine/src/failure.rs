@@ -12,6 +12,9 @@ use serde_json::json;
 use crate::bindings::charter::primitive::types;
 use crate::limiter::MemoryLimit;
 
+/// When one who has too many jobs that wait may try again.
+const JOBS_RETRY_SECONDS: u32 = 30;
+
 /// A failure of this code and message.
 pub(crate) fn failure(code: &str, message: impl Into<String>) -> Failure {
     Failure::new(code, message)
@@ -55,6 +58,16 @@ pub(crate) fn unread(error: &ReadError) -> Failure {
                 ..failure("overloaded", "the store does not answer")
             }
         }
+    }
+}
+
+/// There is no room for one more job that waits; `why` says so.
+pub(crate) fn jobs_full(why: impl Into<String>) -> Failure {
+    Failure {
+        reason: Some("jobs_full".into()),
+        hint: Some("wait until some have run, or cancel some".into()),
+        retry_after_seconds: Some(JOBS_RETRY_SECONDS),
+        ..failure("rate_limited", why)
     }
 }
 

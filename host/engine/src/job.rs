@@ -44,8 +44,8 @@ pub const NAME: &str = "name";
 
 /// The end of the names of groups of what was sent to names, behind their primitive.
 const SENT: &str = "/names";
-/// The same of what pinned credentials and callers of inbound URLs asked for, before the
-/// name of whose it is.
+/// The same of what pinned credentials and callers of inbound URLs asked for, before the names of the
+/// project and the user that it is of.
 const PINNED: &str = "/pinned/";
 
 /// Users' credentials and strangers find one part in so many of an organization's room.
@@ -119,10 +119,19 @@ pub fn primitive_of(kind: &str) -> &str {
     kind.split_once('/').map_or(kind, |(primitive, _)| primitive)
 }
 
-/// Whether groups of this kind hold what others than the organization itself asked for: these leave
-/// places to it, and to each other.
-pub fn leaves_places(kind: &str) -> bool {
-    kind.contains('/')
+/// The project, and the user or the project again, that share places as one of those who asked for
+/// what groups of this kind hold: others than the organization itself, which leave places to it and to
+/// each other. None of the organization's own.
+pub fn sharer_of(kind: &str) -> Option<(&str, &str)> {
+    let (_, line) = kind.split_once('/')?;
+    let whose = line.strip_prefix(&PINNED[1..]).unwrap_or(line);
+    Some(whose.split_once('/').unwrap_or((whose, whose)))
+}
+
+/// The line in which questions about this owner's holds wait: the beginning of their groups' names.
+pub fn line_of(primitive: &str, owner: &Owner) -> String {
+    let signal = JobRecord::of_signal(primitive, "", owner.clone(), Instant(0));
+    JobRecord { pinned: true, ..signal }.group()
 }
 
 fn is_zero(settled: &u32) -> bool {
@@ -173,16 +182,18 @@ impl JobRecord {
         let group = lease::group(&self.owner.organization, &self.primitive);
         match (self.signal == NAME, self.pinned) {
             (true, _) => group + SENT,
-            (false, true) => group + PINNED + self.whose(),
+            (false, true) => group + PINNED + &self.whose(),
             (false, false) => group,
         }
     }
 
-    /// The user or the project that stands behind what a pinned credential or a stranger asked for.
-    fn whose(&self) -> &str {
+    /// The project that stands behind what a pinned credential or a stranger asked for, and the user of
+    /// it, if one does.
+    fn whose(&self) -> String {
         let behind = self.asked.as_ref().map(Principal::behind);
         let user = self.owner.user.as_deref().filter(|_| behind != Some(Behind::Project));
-        user.unwrap_or(&self.owner.project)
+        let user = user.map(|user| format!("/{user}")).unwrap_or_default();
+        format!("{}{user}", self.owner.project)
     }
 
     /// The row's index entries: what `GET /v1/jobs` asks by.

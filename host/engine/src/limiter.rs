@@ -18,6 +18,8 @@ const INSTANCES_MAX: usize = 256;
 #[derive(Debug)]
 pub(crate) struct Limiter {
     memory_max: usize,
+    /// The most that it could hold if no other call did.
+    alone: usize,
     memory: usize,
     /// ByteCounts in the host.
     held: usize,
@@ -40,7 +42,16 @@ pub(crate) enum MemoryLimit {
 
 impl Limiter {
     pub(crate) fn new(memory_max: usize, bytes: Arc<ByteCounts>, gauge: Arc<AtomicI64>) -> Self {
-        Self { memory_max, memory: 0, held: 0, elements: 0, bytes, gauge, met: None }
+        Self {
+            memory_max,
+            alone: bytes.alone(),
+            memory: 0,
+            held: 0,
+            elements: 0,
+            bytes,
+            gauge,
+            met: None,
+        }
     }
 
     /// From now on so many bytes are held in the host.
@@ -65,6 +76,9 @@ impl Limiter {
     /// # Errors
     /// As [`Limiter::hold`].
     pub(crate) fn reserve(&mut self, bytes: usize) -> Result<(), MemoryLimit> {
+        if self.memory.saturating_add(bytes) > self.alone {
+            return Err(MemoryLimit::Call);
+        }
         let more = bytes.saturating_sub(self.held);
         if !self.bytes.take(more) {
             return Err(MemoryLimit::Room);
@@ -97,7 +111,7 @@ impl wasmtime::ResourceLimiter for Limiter {
     ) -> wasmtime::Result<bool> {
         let grown = desired.saturating_sub(current);
         let all = self.memory.saturating_add(self.held).saturating_add(grown);
-        let limit = match all > self.memory_max {
+        let limit = match all > self.memory_max.min(self.alone) {
             true => Some(MemoryLimit::Call),
             false => (!self.bytes.take(grown)).then_some(MemoryLimit::Room),
         };

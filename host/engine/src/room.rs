@@ -105,6 +105,16 @@ impl ByteCounts {
         admits
     }
 
+    /// The most that one alone may hold: more than that nobody else keeps from it.
+    pub(crate) fn alone(&self) -> usize {
+        // By the rule of `fits`, with nothing that others hold.
+        let one_of = |all: usize, parts: usize| all / 32 * parts;
+        match self.project {
+            Some(_) => one_of(self.all.max, 3),
+            None => one_of(self.all.max, 7),
+        }
+    }
+
     /// Gives this many back.
     pub(crate) fn give(&self, amount: usize) {
         for used in self.counts() {
@@ -173,7 +183,7 @@ mod tests {
     fn one_alone_leaves_memory_to_the_next_of_its_tenant_and_to_the_next_tenant() {
         let (room, [a, b]) = (Room::new(2 * GIB), [(); 2].map(|()| Arc::<TenantRoom>::default()));
         let user = room.bytes(&a, &agent("project a", "user one"));
-        assert_eq!(fill(&user), 192, "a tenth");
+        assert_eq!((fill(&user), user.alone() / MIB), (192, 192), "a tenth");
         let key = room.bytes(&a, &person("key ada"));
         assert_eq!(fill(&key), 352);
         let session = room.bytes(&a, &person("session ada"));

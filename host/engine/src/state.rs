@@ -68,6 +68,8 @@ pub(crate) struct Work {
     pub(crate) log_bytes_left: usize,
     /// Whether it has left a job.
     pub(crate) has_enqueued: bool,
+    /// Whether that job has the place of the run that it is of, beyond its part of the room.
+    pub(crate) in_runs_place: bool,
     /// Jobs and schedules that were asked for.
     pub(crate) asked: AttemptCount,
     /// When the call's wall time is over.

@@ -6,11 +6,12 @@
 //! happened and of none that did not. Knows primitives by what their manifests ask for only.
 
 use charter_engine::hook::HookRecord;
-use charter_engine::job::{JobRecord, Owner, Payload, jobs};
+use charter_engine::job::{self, JobRecord, Owner, Payload, jobs};
 use charter_kernel::governance::hold::{Hold, Subject};
 use charter_kernel::id::{OrganizationId, uuid_v7};
 use charter_kernel::lease;
 use charter_kernel::refusal::Refusal;
+use charter_kernel::scope::Behind;
 use charter_kernel::time::Instant;
 use charter_kernel::unit::{Draft, Key, Reach, Write};
 use charter_store::Txn;
@@ -71,6 +72,8 @@ pub struct Told<'a> {
     pub now: Instant,
     /// The request that made it, for the logs.
     pub request: &'a str,
+    /// The one who made it, as far as that bounds what waits.
+    pub behind: Behind,
 }
 
 impl Told<'_> {
@@ -110,7 +113,8 @@ impl Told<'_> {
             test: self.test,
             at: self.now,
         };
-        let signal = news.to(primitive, self.now, self.request);
+        let mut signal = news.to(primitive, self.now, self.request);
+        signal.pinned = self.behind != Behind::Organization;
         // The user's own rows go with it, and with its project's: the word of its end must outlive
         // both.
         let reach = match change {
@@ -208,7 +212,8 @@ impl News<'_> {
             root: None,
         };
         let kind = self.change.signal();
-        Sent { primitive, kind, payload, owner, now, request, attempts: ATTEMPTS_MAX }
+        let (attempts, pinned) = (ATTEMPTS_MAX, false);
+        Sent { primitive, kind, payload, owner, now, request, attempts, pinned }
     }
 }
 
@@ -240,7 +245,8 @@ impl Billed<'_> {
         let owner = Owner { organization: self.organization.to_string(), ..Owner::default() };
         let reach = Reach::organization(self.organization.as_str());
         let Self { kind, payload, now, request, .. } = self;
-        Sent { primitive, kind, payload, owner, now, request, attempts: ATTEMPTS_MAX }
+        let (attempts, pinned) = (ATTEMPTS_MAX, false);
+        Sent { primitive, kind, payload, owner, now, request, attempts, pinned }
             .enqueue(txn, &reach)
             .await
             .map(drop)
@@ -280,7 +286,8 @@ impl Called<'_> {
         };
         let (primitive, kind, attempts) =
             (&hook.primitive, charter_engine::hook::SIGNAL, CALL_ATTEMPTS_MAX);
-        let sent = Sent { primitive, kind, payload, owner, now, request, attempts };
+        let pinned = false;
+        let sent = Sent { primitive, kind, payload, owner, now, request, attempts, pinned };
         // Anybody calls a URL of the owner's own.
         let pinned = hook.provider().is_none();
         insert(txn, row(JobRecord { pinned, ..sent.record() }, &reach)?).await.map(drop)
@@ -343,8 +350,8 @@ pub fn answer(approval: &Approval, now: Instant) -> Result<Option<Write>, Refusa
     });
     let owner = owner_of(subject);
     let request = &approval.request_id;
-    let signal =
-        Sent { primitive, kind: APPROVAL, payload, owner, now, request, attempts: ATTEMPTS_MAX };
+    let (attempts, pinned) = (ATTEMPTS_MAX, false);
+    let signal = Sent { primitive, kind: APPROVAL, payload, owner, now, request, attempts, pinned };
     signal.job(&subject.reach()).map(|(key, draft)| Some(Write::Insert { key, draft }))
 }
 
@@ -373,10 +380,16 @@ pub async fn ask(
         "at": hold.at,
     });
     let owner = owner_of(subject);
-    // Asked again in time, whatever becomes of this.
-    let signal =
-        Sent { primitive, kind: DOUBT, payload, owner, now, request: &hold.request, attempts: 1 };
+    // Asked again in time, whatever becomes of this. It waits in its user's line: whoever has many
+    // holds in doubt delays nobody else.
+    let (request, attempts, pinned) = (&hold.request, 1, true);
+    let signal = Sent { primitive, kind: DOUBT, payload, owner, now, request, attempts, pinned };
     signal.enqueue(txn, &subject.reach()).await.map(drop)
+}
+
+/// The line in which questions about a hold wait: the beginning of their groups' names.
+pub fn line_of(hold: &Hold) -> String {
+    job::line_of(&hold.primitive, &owner_of(&hold.subject))
 }
 
 /// A signal on its way.
@@ -388,6 +401,8 @@ struct Sent<'a> {
     now: Instant,
     request: &'a str,
     attempts: u32,
+    /// Whether it waits in its user's line, beside the organization's own.
+    pinned: bool,
 }
 
 impl Sent<'_> {
@@ -404,6 +419,7 @@ impl Sent<'_> {
         JobRecord {
             payload: self.payload.into(),
             attempts_max: self.attempts,
+            pinned: self.pinned,
             request: Some(self.request.to_owned()),
             ..JobRecord::of_signal(self.primitive, self.kind, self.owner, self.now)
         }

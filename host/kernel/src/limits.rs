@@ -93,6 +93,20 @@ pub const CURSOR_BYTES_MAX: usize = 1_024;
 pub const IDEMPOTENCY_KEY_CHARS_MAX: usize = 255;
 /// How long an idempotency record is kept after its request ended.
 pub const IDEMPOTENCY_KEPT_MS: i64 = 24 * 60 * 60 * 1_000;
+/// Runs of one job or signal, at most.
+pub const LATER_RUNS_MAX: i64 = 100;
+/// Milliseconds between two runs of one job or signal, at most, where the operator sets no other
+/// number.
+pub const LATER_BACKOFF_MS: i64 = 60 * 60 * 1_000;
+/// How long the idempotency record of a change is kept that a job or signal has another primitive
+/// make: as long as the job may be run again, so that no run makes the change a second time.
+///
+/// [`LATER_RUNS_MAX`] runs that wait for [`LATER_BACKOFF_MS`] and take [`CALL_MS_MAX`], the longest
+/// that any setting admits, are done within 9 days. The other five are for what does not count as a
+/// run: days that people take to decide (one at most for each approval), and a host that is down or
+/// has no room. This assumes that `jobs.backoff_ms_max` is its default or less: a longer one adds
+/// what it has beyond that for each run.
+pub const LATER_KEPT_MS: i64 = 14 * 24 * 60 * 60 * 1_000;
 /// Characters of a message, hint or reason that a guest hands out with a refusal.
 pub const REFUSAL_TEXT_CHARS_MAX: usize = 2_000;
 /// Seconds after which a guest may have a client try again: a day.

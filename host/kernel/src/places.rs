@@ -190,8 +190,8 @@ fn first_part(all: usize) -> usize {
 }
 
 /// Places of one organization for those who share them: none of them has so many that the next finds
-/// none, all that are pinned leave as many to the others, and so do those of one project. Who waits for
-/// one bound keeps nobody from another.
+/// none, all that are pinned leave as many to the others, and so do those of one project. One that waits
+/// for one bound keeps nobody from another.
 #[derive(Clone, Debug)]
 pub struct SharedPlaces {
     /// Each who holds some, or waits.
@@ -220,7 +220,6 @@ impl SharedPlaces {
     }
 
     /// Whether nobody holds one or waits.
-    #[cfg(test)]
     pub fn is_idle(&self) -> bool {
         self.each.is_idle()
     }

@@ -9,6 +9,7 @@ use charter_engine::{Engine, Outcome};
 use charter_governance::Governance;
 use charter_kernel::id::OrganizationId;
 use charter_kernel::lease;
+use charter_kernel::refusal::Refusal;
 use charter_kernel::time::Clock;
 use charter_registry::components::{Caller, Registry};
 use charter_registry::served::Served;
@@ -70,11 +71,19 @@ pub struct App {
     pub tasks: TaskTracker,
 }
 
+/// When one that found no room among the jobs may try again.
+const JOBS_RETRY_SECONDS: u32 = 30;
+
 impl App {
     /// Whether so many jobs of an organization wait; false where nobody can tell.
     pub async fn jobs_are_full(&self, organization: &str, max: u64) -> bool {
         let waiting = self.store.in_groups(&jobs(), &lease::groups_of(organization), max).await;
         waiting.is_ok_and(|waiting| waiting >= max)
+    }
+
+    /// The refusal of what finds no room among the jobs.
+    pub fn word_jobs_full(told: &'static str) -> Refusal {
+        Refusal::rate_limited(JOBS_RETRY_SECONDS).reason("jobs_full").hint(told)
     }
 
     /// Counts what became of a call, for the version that took it.

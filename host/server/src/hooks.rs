@@ -37,8 +37,6 @@ pub mod question;
 pub const BODY_BYTES_MAX: usize = 256 << 10;
 /// Calls of one hook within a minute.
 const CALLS_PER_MINUTE: u32 = 600;
-/// When a call may come again whose news find no room.
-const FULL_SECONDS: u32 = 30;
 /// Bytes of a media type that the primitive is told.
 const MEDIA_TYPE_BYTES_MAX: usize = 200;
 
@@ -173,7 +171,7 @@ pub async fn take(
     };
     if app.jobs_are_full(&hook.owner.organization, max).await {
         let told = "Too much waits for the one that the call is for.";
-        return Err(Refusal::rate_limited(FULL_SECONDS).reason("jobs_full").hint(told));
+        return Err(App::word_jobs_full(told));
     }
     stored::insert(txn, &note, "event").await?;
     let payload = payload(request, hook, &event);

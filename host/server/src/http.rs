@@ -1,8 +1,9 @@
 //! The listener: accepts connections, bounds them, speaks HTTP/1.1 and HTTP/2, and drains.
 //!
 //! Knows nothing of routes or credentials: each request goes to the [`Answer`] that it is given.
-//! Invariant: every connection has a place of the bounded number, no client address takes them all,
-//! and no client can hold one without making progress.
+//! Invariant: every connection has a place of the bounded number, and so has every request that is
+//! under way beside another of its connection; no client address takes all of either, and no client
+//! can hold one without making progress.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -21,7 +22,7 @@ use tokio_util::task::TaskTracker;
 use crate::config::Http;
 use crate::metrics::Metrics;
 use drain::Drain;
-use places::{Place, Places};
+use places::{Place, Places, Underway};
 
 pub mod body;
 mod connection;
@@ -43,6 +44,10 @@ const PING_EVERY: Duration = Duration::from_secs(20);
 const PING_TIMEOUT: Duration = Duration::from_secs(20);
 /// Wait after an accept failed for want of descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// Requests that a listener has under way over HTTP/2 beside one of each connection, long polls and
+/// event streams among them. Each takes some 28 KiB before any of its body has come: together 112
+/// MiB, of which one client address has half at most.
+const STREAMS_BESIDE_MAX: usize = 4_096;
 
 /// The door of a listener, which says which routes it serves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,6 +71,11 @@ pub struct Peer {
     pub door: Door,
     /// Cuts the connection; absent where a proxy has it for other clients, too.
     pub cut: Option<CancellationToken>,
+    /// Whether there is no place for its request beside the others of the connection: it is to be
+    /// refused before anything large is made for it.
+    pub crowded: bool,
+    /// The place of its request over HTTP/2, kept wherever the request is still under way.
+    underway: Option<Arc<Underway>>,
 }
 
 /// Answers one request of a peer.
@@ -122,6 +132,7 @@ impl Listener {
         let limits = serving.limits.clone();
         let builder = Arc::new(builder(&limits));
         let places = Places::new(limits.connections_max, &limits.trusted_proxies);
+        let streams = Places::new(STREAMS_BESIDE_MAX, &limits.trusted_proxies);
         let connections = TaskTracker::new();
         loop {
             let accepted = tokio::select! {
@@ -134,6 +145,7 @@ impl Listener {
                 builder: builder.clone(),
                 tls: self.tls.clone(),
                 door: self.door,
+                streams: streams.clone(),
                 peer,
             };
             connections.spawn(async move {
@@ -157,7 +169,7 @@ impl Listener {
         match self.socket.accept().await {
             Ok((stream, peer)) => {
                 let peer = peer.ip();
-                let Some(place) = places.give(free, peer) else {
+                let Some(place) = places.give(free, &places.path(peer)) else {
                     tracing::debug!(%peer, "a connection is closed: its address has its share of them");
                     return None;
                 };

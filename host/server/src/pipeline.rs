@@ -70,6 +70,9 @@ pub async fn handle(app: Arc<App>, peer: Peer, request: Request<Incoming>) -> Re
     let reads = matches!(*request.method(), Method::GET | Method::HEAD);
     let trail = begin(&app, peer.door, !reads);
     let span = tracing::info_span!("request", id = %trail.id, method = %request.method(), path = &*redact_path(request.uri().path()));
+    if peer.crowded {
+        return span.in_scope(|| turn_away(&app, trail, &request));
+    }
     if reads {
         return observe(app, peer, trail, request, gone).instrument(span).await;
     }
@@ -82,6 +85,19 @@ pub async fn handle(app: Arc<App>, peer: Peer, request: Request<Incoming>) -> Re
     task.await.unwrap_or_else(|_| {
         respond::refusal(&Trail::begin(id, at, door, true), &Refusal::internal())
     })
+}
+
+/// Refuses a request for which there is no place beside the others of its connection. Nothing large
+/// is made for it, so that many of them cost little.
+fn turn_away(app: &App, mut trail: Trail, request: &Request<Incoming>) -> Response<Body> {
+    trail.problem = accept::wants_problem(request.headers());
+    let refusal = Refusal::overloaded(1);
+    let mut response = respond::refusal(&trail, &refusal);
+    if *request.method() == Method::HEAD {
+        respond::drop_body(&mut response);
+    }
+    count(app, &trail, response.status().as_u16(), answer::class(&refusal));
+    response
 }
 
 fn begin(app: &App, door: Door, mutates: bool) -> Trail {

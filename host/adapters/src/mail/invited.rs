@@ -8,8 +8,9 @@ use charter_tenancy::records::organization::Organization;
 use charter_tenancy::secret::Plain;
 use charter_tenancy::stored;
 
+use super::letter;
 use super::outbox::{self, Wanted};
-use super::{letter, quota};
+use super::quota::{self, Source};
 use crate::Adapters;
 
 /// Has the invitation mailed in the same commit, where that can be; says what becomes of it. The
@@ -30,7 +31,8 @@ pub async fn enqueue(
     {
         return Ok("withheld");
     }
-    if !quota::admit(adapters, txn, Some(organization.as_str()), &invitation.email, now).await? {
+    let source = Source::Invitation(organization.as_str());
+    if !quota::admit(adapters, txn, source, &invitation.email, now).await? {
         return Ok("rate_limited");
     }
     let found = stored::get::<Organization>(txn, &Organization::address(organization)).await?;

@@ -1,5 +1,10 @@
-//! How much is mailed: so many in an hour for one organization, and so many to one address, whoever
-//! causes them.
+//! How much is mailed: so many in an hour for one organization, and so many to one address.
+//!
+//! The links that somebody asks for at the address itself have a count of their own, from which no
+//! organization takes. Organizations share another of the same size: one of them takes half of it,
+//! invitations take half of it, and the invitations of one take half of that one's half. So nobody's
+//! organization and no agent keeps a person's way in from being mailed, and no invitations of others
+//! keep the approvals of the own organization from it.
 //!
 //! Counted in rows of the very commit that makes a mail, so that it holds across replicas and
 //! restarts.
@@ -14,35 +19,63 @@ use charter_tenancy::records::mail::Quota;
 use charter_tenancy::stored;
 
 use crate::Adapters;
+use crate::settings::Mail;
 
 /// The window.
 pub const HOUR_MS: i64 = 3_600_000;
 
-/// Counts one mail to this address for this organization, if both admit it; `None` counts the
-/// address alone.
+/// The origin of a mail, by which it is counted.
+#[derive(Clone, Copy, Debug)]
+pub enum Source<'a> {
+    /// Somebody asks at the address itself: for a link that signs in, sets a password or proves the
+    /// address.
+    Asker,
+    /// An approval of this organization waits.
+    Approval(&'a str),
+    /// This organization invites.
+    Invitation(&'a str),
+}
+
+/// One count that a mail takes from, and its bound.
+struct Counter<'a> {
+    /// The organization, where the counter is of one.
+    organization: Option<&'a str>,
+    /// Its name.
+    id: String,
+    /// How many mails it admits in an hour.
+    max: u32,
+}
+
+/// Counts one mail of this origin to this address, if all its counts admit it.
 ///
 /// # Errors
 /// When the store cannot be asked.
 pub async fn admit(
     adapters: &Adapters,
     txn: &mut Txn,
-    organization: Option<&str>,
+    source: Source<'_>,
     to: &str,
     now: Instant,
 ) -> Result<bool, Refusal> {
-    let limits = &adapters.settings.mail;
-    let recipient = recipient(to);
-    let mut counts = vec![(count(txn, None, &recipient, now).await?, limits.recipient_per_hour)];
-    if let Some(organization) = organization {
-        counts.push((
-            count(txn, Some(organization), "organization", now).await?,
-            limits.organization_per_hour,
-        ));
+    admit_within(&adapters.settings.mail, txn, source, to, now).await
+}
+
+async fn admit_within(
+    limits: &Mail,
+    txn: &mut Txn,
+    source: Source<'_>,
+    to: &str,
+    now: Instant,
+) -> Result<bool, Refusal> {
+    let mut counts = Vec::new();
+    for counter in counters(limits, source, to) {
+        let quota = count(txn, counter.organization, &counter.id, now).await?;
+        if quota.count >= counter.max {
+            return Ok(false);
+        }
+        counts.push(quota);
     }
-    if counts.iter().any(|(quota, max)| quota.count >= *max) {
-        return Ok(false);
-    }
-    for (quota, _) in counts {
+    for quota in counts {
         put(txn, Quota { count: quota.count + 1, ..quota }).await?;
     }
     Ok(true)
@@ -68,9 +101,40 @@ pub async fn summary(
     Ok(Some(until))
 }
 
-/// Names nobody: a digest.
-fn recipient(to: &str) -> String {
-    format!("recipient:{}", sha256(&normalize(to)))
+/// The counts that a mail takes from. Their names name nobody: they hold a digest.
+fn counters<'a>(limits: &Mail, source: Source<'a>, to: &str) -> Vec<Counter<'a>> {
+    let address = sha256(&normalize(to));
+    let of = |organization, kind: &str, max| Counter {
+        organization,
+        id: format!("{kind}:{address}"),
+        max,
+    };
+    let all = limits.recipient_per_hour;
+    let (organization, invites) = match source {
+        Source::Asker => return vec![of(None, "asked", all)],
+        Source::Approval(organization) => (organization, false),
+        Source::Invitation(organization) => (organization, true),
+    };
+    let own = Some(organization);
+    let mut counters = vec![
+        of(None, "recipient", all),
+        of(own, "recipient", half(all)),
+        Counter {
+            organization: own,
+            id: "organization".to_owned(),
+            max: limits.organization_per_hour,
+        },
+    ];
+    if invites {
+        counters.push(of(None, "invited", half(all)));
+        counters.push(of(own, "invited", half(half(all))));
+    }
+    counters
+}
+
+/// Half of a count, and all of a count of one.
+fn half(all: u32) -> u32 {
+    all.div_ceil(2)
 }
 
 /// The count of the hour of now; zero where another hour has begun.
@@ -99,4 +163,104 @@ async fn put(txn: &mut Txn, quota: Quota) -> Result<(), Refusal> {
     let draft = quota.draft().map_err(stored::unreadable)?;
     txn.put(quota.key(), draft).await.map_err(stored::breaking)?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+    use std::sync::Arc;
+
+    use charter_kernel::time::Clock;
+    use charter_store::{Store, StoreConfig};
+
+    use super::*;
+
+    const NOW: Instant = Instant(1_700_000_000_000);
+    const TO: &str = "owner@example.com";
+
+    struct Still;
+
+    impl Clock for Still {
+        fn now(&self) -> Instant {
+            NOW
+        }
+    }
+
+    /// A store in which mails to one address are counted.
+    struct Bed {
+        store: Store,
+        folder: PathBuf,
+    }
+
+    impl Drop for Bed {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_dir_all(&self.folder);
+        }
+    }
+
+    impl Bed {
+        async fn new(name: &str) -> Self {
+            let name = format!("charter-quota-{}-{name}", std::process::id());
+            let folder = std::env::temp_dir().join(name);
+            let _ = std::fs::remove_dir_all(&folder);
+            std::fs::create_dir_all(&folder).unwrap();
+            let mut config = StoreConfig::new(&folder, Arc::new(Still));
+            config.ballast_bytes = 1024 * 1024;
+            Self { store: Store::open(config).await.unwrap(), folder }
+        }
+
+        /// How many of so many mails are admitted.
+        async fn send(&self, mails: u32, source: Source<'_>, now: Instant) -> u32 {
+            let limits = Mail {
+                hosted_domains: Vec::new(),
+                organization_per_hour: 100,
+                recipient_per_hour: 30,
+            };
+            let mut admitted = 0;
+            for _ in 0..mails {
+                let mut txn = self.store.begin("");
+                let admits = admit_within(&limits, &mut txn, source, TO, now).await.unwrap();
+                txn.commit().await.unwrap();
+                admitted += u32::from(admits);
+            }
+            admitted
+        }
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn who_asks_at_an_address_gets_a_link_whatever_organizations_send_there() {
+        let bed = Bed::new("asker").await;
+        for organization in ["a", "b"] {
+            assert_eq!(bed.send(34, Source::Approval(organization), NOW).await, 15);
+        }
+        assert_eq!(bed.send(1, Source::Approval("c"), NOW).await, 0, "an address gets 30 of them");
+        assert_eq!(bed.send(34, Source::Asker, NOW).await, 30, "a stranger floods no address");
+        let next = NOW.plus_ms(HOUR_MS);
+        assert_eq!(bed.send(34, Source::Asker, next).await, 30);
+        assert_eq!(bed.send(1, Source::Approval("c"), next).await, 1);
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn what_one_organization_sends_to_an_address_leaves_half_to_the_others() {
+        let bed = Bed::new("half").await;
+        assert_eq!(bed.send(34, Source::Approval("a"), NOW).await, 15);
+        assert_eq!(bed.send(34, Source::Approval("b"), NOW).await, 15);
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn invitations_leave_half_to_approvals_however_many_organizations_invite() {
+        let bed = Bed::new("invited").await;
+        assert_eq!(bed.send(34, Source::Invitation("a"), NOW).await, 8);
+        assert_eq!(bed.send(34, Source::Invitation("b"), NOW).await, 7);
+        assert_eq!(bed.send(34, Source::Invitation("c"), NOW).await, 0);
+        assert_eq!(bed.send(34, Source::Approval("a"), NOW).await, 7, "the rest of its half");
+        assert_eq!(bed.send(34, Source::Approval("d"), NOW).await, 8, "the rest of all");
+    }
+
+    #[test]
+    fn the_smallest_count_admits_one_mail() {
+        for (all, part) in [(1, 1), (2, 1), (3, 2), (30, 15)] {
+            assert_eq!(half(all), part);
+        }
+    }
 }

@@ -15,7 +15,7 @@ use crate::backlog::{Kind, Verdict};
 use crate::bindings::charter::primitive::jobs::{Host, Job, Schedule};
 use crate::bindings::charter::primitive::types::Failure;
 use crate::call::Entry;
-use crate::failure::{failure, invalid, not_found, unread, write_failure};
+use crate::failure::{failure, invalid, jobs_full, not_found, unread, write_failure};
 use crate::job::{
     JobRecord, NAME, Owner, ScheduleRecord, UNIQUE_KEY, jobs, ordinary_part_of, part_of, schedules,
     with_beyond,
@@ -28,8 +28,6 @@ const ATTEMPTS_MAX: u32 = 100;
 pub(super) const PAYLOAD_BYTES_MAX: usize = 256 << 10;
 /// Bytes of a job's name and key.
 const NAME_BYTES_MAX: usize = 200;
-/// When one who has too many jobs that wait may try again.
-const RETRY_SECONDS: u32 = 30;
 
 /// Whether a text is a name or a key that a job has.
 fn is_name(text: &str) -> bool {
@@ -106,17 +104,9 @@ impl Work {
             return Ok(());
         }
         Err(match kind {
-            Kind::Job => Refused {
-                reason: Some("jobs_full".into()),
-                hint: Some("wait until some have run, or cancel some".into()),
-                retry_after_seconds: Some(RETRY_SECONDS),
-                ..failure(
-                    "rate_limited",
-                    format!(
-                        "{max} jobs of the organization wait, as many as leave room for this one"
-                    ),
-                )
-            },
+            Kind::Job => jobs_full(format!(
+                "{max} jobs of the organization wait, as many as leave room for this one"
+            )),
             Kind::Schedule => Refused {
                 reason: Some("schedules_full".into()),
                 hint: Some("remove some".into()),
@@ -128,10 +118,10 @@ impl Work {
 
     /// The part of the room for jobs that this one finds.
     ///
-    /// Who governs the organization finds all of it: what others ask for keeps nobody from that. What is
-    /// for later leaves a part, because what is due makes room by itself. The first job that a run
-    /// leaves takes the run's place, what runs leave that no agent has asked for governs the rest, and a
-    /// provider's word has happened: none of these may wait until there is room, or there never is.
+    /// One who governs the organization finds all of it: what others ask for keeps nobody from that. Jobs
+    /// for later leave a part, because what is due makes room by itself. Jobs of runs that no agent has
+    /// asked for govern the rest, and a provider's word has happened: neither may wait until there is
+    /// room, or there never is.
     fn part_for(&self, record: &JobRecord, all: u64) -> u64 {
         let by = self.call.scope.principal();
         if record.signal == NAME {
@@ -142,20 +132,32 @@ impl Work {
         let governs = by.role.is_none_or(Role::loosens);
         match (by.actor.kind, by.behind()) {
             (ActorKind::Hook, Behind::Organization) => with_beyond(all),
-            (ActorKind::System, behind)
-                if is_run && (behind == Behind::Organization || !self.has_enqueued) =>
-            {
-                with_beyond(all)
-            }
+            (ActorKind::System, Behind::Organization) if is_run => with_beyond(all),
             (_, behind) if record.run_at > self.now || !governs => ordinary_part_of(all, behind),
             (_, behind) => part_of(all, behind),
         }
     }
 
+    /// Finds room for a job. Beyond its part of it, the first one that a run leaves takes the run's
+    /// place, or chains of jobs would break where others wait: with the run's own end, and with no
+    /// portion of it before.
+    async fn find_room(&mut self, record: &JobRecord) -> Result<(), Failure> {
+        let all = self.shared.config.jobs_waiting_max;
+        let (part, organization) = (self.part_for(record, all), &record.owner.organization);
+        let found = self.admit_to_backlog(Kind::Job, organization, part).await;
+        let is_run = matches!(self.call.entry, Entry::React(_))
+            && self.call.scope.principal().actor.kind == ActorKind::System;
+        if found.is_err() && is_run && !self.has_enqueued && record.signal != NAME {
+            self.admit_to_backlog(Kind::Job, organization, with_beyond(all)).await?;
+            self.in_runs_place = true;
+            return Ok(());
+        }
+        found
+    }
+
     /// Writes a job's row; answers its id.
     pub(super) async fn put_job(&mut self, record: JobRecord) -> Result<String, Failure> {
-        let part = self.part_for(&record, self.shared.config.jobs_waiting_max);
-        self.admit_to_backlog(Kind::Job, &record.owner.organization, part).await?;
+        self.find_room(&record).await?;
         self.has_enqueued = true;
         let id = self.fresh_id()?;
         let reach = match (

@@ -36,7 +36,7 @@ fn a_call_below_its_own_limit_meets_the_tenants_share_of_all() {
     let (mut limiter, gauge) = limiter(1_000, 256);
     assert!(limiter.memory_growing(0, 56, None).unwrap());
     assert!(!limiter.memory_growing(56, 57, None).unwrap());
-    assert_eq!(limiter.met, Some(MemoryLimit::Room));
+    assert_eq!(limiter.met, Some(MemoryLimit::Call), "nobody else has any");
     assert_eq!(gauge.load(Relaxed), 56, "what was refused is not counted");
 }
 

@@ -154,7 +154,12 @@ pub(super) async fn run(setting: Setting, txn: Txn, story: &mut Story) -> Ended 
             if let Some(abort) = marks.abort_cause() {
                 return Ended::Aborted(abort.clone());
             }
-            return classify_error(&work, &error, state.limiter.met, &printed);
+            return classify_error(
+                &work,
+                &error,
+                (state.limiter.met, marks.is_dispatched()),
+                &printed,
+            );
         }
     };
     match result {
@@ -219,6 +224,7 @@ fn arm(setting: &Setting, txn: Txn, story: &Story) -> Store<State> {
         rates: 0,
         permits: 0,
         has_enqueued: false,
+        in_runs_place: false,
         nested: 0,
         log_bytes_left: shared.config.log_bytes_max,
         asked: shared.backlog.attempt(),
@@ -285,7 +291,7 @@ async fn enter(
 fn classify_error(
     work: &Work,
     error: &wasmtime::Error,
-    met: Option<MemoryLimit>,
+    (met, has_acted): (Option<MemoryLimit>, bool),
     printed: &str,
 ) -> Ended {
     match error.downcast_ref::<Stopped>() {
@@ -307,8 +313,8 @@ fn classify_error(
             "a call met a limit of memory"
         );
         return match limit {
-            // What has acted is not asked for again as if it had not.
-            MemoryLimit::Room if !work.story.marks.is_dispatched() => Ended::Exhausted,
+            // A call that has acted is not asked for again as if it had not.
+            MemoryLimit::Room if !has_acted => Ended::Exhausted,
             _ => Ended::OutOfMemory,
         };
     }

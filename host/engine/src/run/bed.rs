@@ -260,6 +260,7 @@ impl Bed {
             rates: 0,
             permits: 0,
             has_enqueued: false,
+            in_runs_place: false,
             nested: 0,
             log_bytes_left: self.shared.config.log_bytes_max,
             asked: self.shared.backlog.attempt(),

@@ -8,7 +8,7 @@ use charter_store::{CommitError, Txn};
 
 use crate::bindings::charter::primitive::types::Failure;
 use crate::call::{Call, Ending, EndingResult};
-use crate::failure::{failure, rule};
+use crate::failure::{failure, jobs_full, rule};
 use crate::shared::Shared;
 use crate::state::Work;
 use crate::story::permits::Permitted;
@@ -193,6 +193,11 @@ fn end_attempt(error: CommitError, call: &Call, marks: &Marks) -> Failure {
 impl Work {
     /// Commits what was written so far, with the facts so far.
     pub(crate) async fn checkpoint(&mut self) -> Result<(), Failure> {
+        if self.in_runs_place {
+            let why =
+                "the job that was enqueued has the place of its run, and is left with its end";
+            return Err(jobs_full(why).into());
+        }
         let (shared, call, marks) =
             (self.shared.clone(), self.call.clone(), self.story.marks.clone());
         let _commit = marks.begin_commit().await?;

@@ -3,7 +3,9 @@
 
 use std::sync::{Arc, Mutex};
 
-use charter_engine::{Call, Claiming, Ending, EndingResult, EngineConfig, Finish, Outcome};
+use charter_engine::{
+    AdmissionConfig, Call, Claiming, Ending, EndingResult, EngineConfig, Finish, Outcome,
+};
 use charter_kernel::unit::{Draft, Guard, Key, Reach, Space, Write};
 use charter_store::{CommitError, Txn};
 use futures::future::BoxFuture;
@@ -302,4 +304,31 @@ async fn a_request_that_meets_conflicts_gives_up_after_so_many_runs() {
     let answer = crate::json(stage.interrupted(script(steps), between).await);
     assert_eq!(answer["seen"][0], 2, "its second run went through");
     assert_eq!(stage.world.engine.stats().reruns.load(std::sync::atomic::Ordering::SeqCst), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_call_that_has_committed_is_not_told_to_come_again_where_others_hold_the_memory() {
+    let admission = AdmissionConfig { bytes_max: 128 << 20, ..World::config().admission };
+    let stage = Stage::with(EngineConfig { admission, ..World::config() }).await;
+    for _ in 0..4 {
+        stage.seen(json!([{ "fill": 20, "bytes": 45_000 }])).await;
+    }
+    let eat = |first: Value| script(json!([first, { "pages": 4 }]));
+    let alone = stage.run(eat(json!({ "note": "alone" }))).await;
+    assert!(matches!(alone, Outcome::Answered(_)), "{alone:?}");
+    let hold = script(json!([{ "pages": 4 }, { "fetch": "GET", "path": "/hold" }]));
+    let (mut shed, mut committed) = (None, None);
+    let meanwhile = async {
+        shed = Some(stage.run(eat(json!({ "note": "shed" }))).await);
+        let steps = json!([{ "note": "paid" }, { "checkpoint": 1 }, { "pages": 4 }]);
+        committed = Some(stage.run(script(steps)).await);
+    };
+    let held = stage.interrupted(hold, meanwhile).await;
+    assert!(matches!(held, Outcome::Answered(_)), "{held:?}");
+    let (shed, committed) = (shed.unwrap(), format!("{:?}", committed.unwrap()));
+    assert!(matches!(shed, Outcome::Shed { tenant: false, .. }), "{shed:?}");
+    let is_told = committed == "OutOfMemory" || committed.contains("EFFECT_WITHOUT_RECORD");
+    assert!(is_told, "{committed}");
+    let counted = stage.seen(json!([{ "count": "shed" }, { "count": "paid" }])).await;
+    assert_eq!(counted, [0, 1]);
 }

@@ -8,6 +8,7 @@ use charter_engine::EngineConfig;
 use charter_engine::hook::{HookRecord, SIGNAL, Scheme};
 use charter_engine::job::{JobRecord, Owner, Payload, jobs};
 use charter_governance::lifecycle::{self, Billed, Called, Change, Told, is_told};
+use charter_kernel::scope::Behind;
 use charter_kernel::unit::{Key, Reach};
 use charter_registry::components::{Consent, Upload};
 use charter_store::{Query, StoreConfig, Txn};
@@ -65,7 +66,7 @@ async fn only_job(bed: &Bed, reach: &Reach) -> JobRecord {
 }
 
 fn told<'a>(bed: &Bed, user: &'a User) -> Told<'a> {
-    Told { user, test: true, now: bed.now(), request: "r" }
+    Told { user, test: true, now: bed.now(), request: "r", behind: Behind::Organization }
 }
 
 async fn tell(bed: &Bed, user: &User, change: Change) -> Vec<String> {

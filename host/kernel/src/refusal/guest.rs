@@ -75,15 +75,23 @@ impl Failure {
     }
 
     /// The failure of a request that has acted. One that would ask its client to send the request
-    /// again says instead that it has acted, because the same request would act twice. A provider's
-    /// failure stays as it is: it never says that nothing was done.
+    /// again says instead that it has acted, because the same request would act twice. One that ends
+    /// as a 5xx keeps its code and words, and has that reason: without it a 500 says that nothing was
+    /// committed. So does one of a code that `declared` does not have, which may end as a 500. A
+    /// refusal that ends as a 4xx stays as it is, and so does a provider's failure: neither says that
+    /// nothing was done.
     #[must_use]
     pub fn after_effect(self, declared: &[ErrorCode]) -> Self {
-        let asks_again =
-            |refusal: Refusal| refusal.code != Code::ProviderError && refusal.should_retry();
-        if !Refusal::guest(self.clone(), declared).is_some_and(asks_again) {
-            return self;
+        match Refusal::guest(self.clone(), declared) {
+            Some(refusal) if refusal.code == Code::ProviderError => self,
+            Some(refusal) if refusal.should_retry() => self.without_record(),
+            Some(refusal) if refusal.status(Catalogue::Primary) < 500 => self,
+            _ => Self { reason: Some(EFFECT_WITHOUT_RECORD.into()), ..self },
         }
+    }
+
+    /// The final failure that takes the place of one which asks its client to send the request again.
+    fn without_record(self) -> Self {
         let message = format!(
             "the request had acted when it was refused, and its later documents were not written; \
              it was refused with {}: {}",
@@ -131,12 +139,17 @@ const SPENDING_MEMBERS: [&str; 5] =
 
 impl Refusal {
     /// The refusal that a guest's failure means. `None` if its code is neither the host's nor
-    /// declared: the caller logs that and answers [`Refusal::internal`].
+    /// declared: the caller logs that and answers [`Refusal::internal`]. After an effect such a code
+    /// is an internal error too, and its answer says that the request had acted.
     pub fn guest(failure: Failure, declared: &[ErrorCode]) -> Option<Self> {
         let own = declared.iter().find(|own| own.code == failure.code);
-        let code = match own {
-            Some(own) => nearest(own.status),
-            None => Code::parse(&failure.code)?,
+        let code = match (own, Code::parse(&failure.code)) {
+            (Some(own), _) => nearest(own.status),
+            (None, Some(code)) => code,
+            (None, None) if failure.reason.as_deref() == Some(EFFECT_WITHOUT_RECORD) => {
+                return Some(undeclared_after_effect(&failure));
+            }
+            (None, None) => return None,
         };
         let mut refusal = Self::new(code, shorten(failure.message));
         refusal.own = own.map(|own| Declared { code: own.code.clone(), status: own.status });
@@ -182,6 +195,16 @@ impl Refusal {
             retry_after_seconds: self.retry_after_seconds,
         }
     }
+}
+
+/// The refusal of a request that had acted and was then refused with a code that nobody declares. It
+/// names that code: nothing else tells it to whoever mends the component.
+fn undeclared_after_effect(failure: &Failure) -> Refusal {
+    let message = format!(
+        "The request had acted when it was refused with a code that nobody declares, {}: {}",
+        failure.code, failure.message
+    );
+    Refusal::new(Code::InternalError, shorten(message)).reason(EFFECT_WITHOUT_RECORD)
 }
 
 /// The host's row that a declared code is counted under.
@@ -282,10 +305,25 @@ mod tests {
             assert_eq!(told.retry_after_seconds, None, "{code}");
             assert_eq!(told.details["rate"], "send", "{code}");
         }
-        for code in
-            ["not_found", "state_conflict", "mailbox_full", "provider_error", "nobody_knows"]
+        for code in ["not_found", "state_conflict", "mailbox_full", "provider_error"] {
+            let worded = Failure { reason: Some("own".into()), ..failure(code) };
+            assert_eq!(worded.clone().after_effect(&errors), worded);
+        }
+    }
+
+    #[test]
+    fn after_an_effect_no_answer_of_ours_says_that_nothing_was_committed() {
+        for (code, status) in
+            [("internal_error", 500), ("not_configured", 501), ("invalid_request", 500)]
         {
-            assert_eq!(failure(code).after_effect(&errors), failure(code));
+            let worded = Failure { reason: Some("own".into()), ..failure(code) };
+            let told = worded.after_effect(&declared());
+            assert_eq!((told.code.as_str(), told.message.as_str()), (code, "m"), "it stays known");
+            let refusal = Refusal::guest(told.clone(), &declared()).unwrap();
+            assert_eq!(refusal.status(Catalogue::Primary), status, "{code}");
+            assert_eq!(refusal.reason.as_deref(), Some(EFFECT_WITHOUT_RECORD), "{code}");
+            assert!(refusal.message.ends_with('m') && !refusal.should_retry(), "{refusal:?}");
+            assert_eq!(told.clone().after_effect(&declared()), told, "{code} twice");
         }
     }
 

@@ -110,7 +110,7 @@ async fn admit_question(
     payload: &Payload,
 ) -> Result<Admitted, Refusal> {
     let (primitive, owner) = (hook.primitive.as_str(), &hook.owner);
-    let work = Work { primitive, signal: QUESTION, payload, owner, asked: None };
+    let work = Work { primitive, signal: QUESTION, payload, owner, asked: None, pinned: false };
     let mut admitted = owner::admit(app, &work).await?;
     let organization = OrganizationId::parse(&owner.organization).ok_or_else(Refusal::not_found)?;
     admitted.require(standing::ask(app, &organization, admitted.version().name(), false).await?);

@@ -14,6 +14,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
+use super::places::{Places, Requests};
 use super::sent::Sent;
 use super::watched::{Patience, Progress, WatchAction, Watched};
 use super::{Door, Io, Peer, Serving, forwarded};
@@ -27,6 +28,7 @@ pub(super) struct Connection {
     pub(super) builder: Arc<auto::Builder<TokioExecutor>>,
     pub(super) tls: Option<TlsAcceptor>,
     pub(super) door: Door,
+    pub(super) streams: Places,
     pub(super) peer: IpAddr,
 }
 
@@ -61,30 +63,24 @@ impl Connection {
             CancellationToken::new(),
             forwarded::is_trusted(self.peer.to_canonical(), &limits.trusted_proxies),
         );
+        let requests = Requests::new(self.streams.clone(), self.peer);
         let service = service_fn(|request: http::Request<Incoming>| {
             let in_flight = progress.request();
-            let request_version = request.version();
-            if request_version == http::Version::HTTP_2 {
+            let is_http2 = request.version() == http::Version::HTTP_2;
+            if is_http2 {
                 http2.store(true, std::sync::atomic::Ordering::Relaxed);
             }
-            // Each request of a proxy's connection may be another client's.
-            let address = forwarded::client(
-                self.peer,
-                request.headers(),
-                &limits.trusted_proxies,
-                limits.client_field,
-            );
-            let is_shared = is_proxy && request_version == http::Version::HTTP_2;
+            let is_shared = is_proxy && is_http2;
             let cut = (!is_shared).then(|| cut.clone());
-            let peer = Peer { address, tls, door: self.door, cut };
-            let answering = (self.serving.answer)(peer, request);
+            let peer = self.sender(&request, &requests, tls, cut);
             // One of a proxy's clients that does not read is no fault of the others.
-            let watched =
-                (request_version == http::Version::HTTP_2 && !is_shared).then(|| progress.clone());
+            let watched = (is_http2 && !is_shared).then(|| progress.clone());
+            let (answer, underway) = (self.serving.answer.clone(), peer.underway.clone());
             async move {
-                let answer = answering.await;
+                // The answer begins here: a stream that waits for its first turn has nothing large.
+                let answer = answer(peer, request).await;
                 drop(in_flight);
-                Ok::<_, Infallible>(answer.map(|body| Sent::new(body, watched)))
+                Ok::<_, Infallible>(answer.map(|body| Sent::new(body, watched, underway)))
             }
         });
         let connection =
@@ -115,5 +111,28 @@ impl Connection {
                 },
             }
         }
+    }
+
+    /// The sender of a request, with the request's place. Each request of a proxy's connection may
+    /// be another client's.
+    fn sender(
+        &self,
+        request: &http::Request<Incoming>,
+        requests: &Requests,
+        tls: bool,
+        cut: Option<CancellationToken>,
+    ) -> Peer {
+        let limits = &self.serving.limits;
+        let address = forwarded::client(
+            self.peer,
+            request.headers(),
+            &limits.trusted_proxies,
+            limits.client_field,
+        );
+        // Over HTTP/1 the next request of a connection waits for the answer of the one before.
+        let is_http2 = request.version() == http::Version::HTTP_2;
+        let underway = if is_http2 { requests.begin().map(Arc::new) } else { None };
+        let crowded = is_http2 && underway.is_none();
+        Peer { address, tls, door: self.door, cut, crowded, underway }
     }
 }

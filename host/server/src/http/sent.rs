@@ -10,6 +10,7 @@ use bytes::{Buf, Bytes};
 use http_body::{Body as HttpBody, Frame, SizeHint};
 
 use super::body::Body;
+use super::places::Underway;
 use super::watched::{Owed, Progress};
 
 /// See the module. Over HTTP/1 it is the body itself: there the stream's own stalls are enough.
@@ -18,6 +19,8 @@ pub(super) struct Sent {
     progress: Option<Arc<Progress>>,
     /// Held while nobody asks for the next piece.
     unasked: Option<Owed>,
+    /// The place of its request, which is under way until the body is sent or dropped.
+    _underway: Option<Arc<Underway>>,
 }
 
 /// A piece, which is owed until it is dropped; the bytes that the peer lets be written are counted.
@@ -42,10 +45,14 @@ impl Buf for Piece {
 }
 
 impl Sent {
-    /// The body of an answer; with the progress of its connection where that is HTTP/2.
-    pub(super) fn new(body: Body, progress: Option<Arc<Progress>>) -> Self {
+    /// The body of an answer; over HTTP/2 with its connection's progress and its request's place.
+    pub(super) fn new(
+        body: Body,
+        progress: Option<Arc<Progress>>,
+        underway: Option<Arc<Underway>>,
+    ) -> Self {
         let unasked = progress.as_ref().filter(|_| !body.is_end_stream()).map(Progress::owe);
-        Self { body, progress, unasked }
+        Self { body, progress, unasked, _underway: underway }
     }
 }
 

@@ -145,7 +145,7 @@ fn is_framed_once(headers: &HeaderMap) -> bool {
 
 /// Whether errors are wanted in the format of RFC 9457: it is asked for by name, and plain JSON not
 /// rather (RFC 9110, section 12.5.1).
-fn wants_problem(headers: &HeaderMap) -> bool {
+pub fn wants_problem(headers: &HeaderMap) -> bool {
     let lines = headers.get_all(header::ACCEPT).iter().filter_map(|line| line.to_str().ok());
     let (mut problem, mut json) = (0.0, 0.0);
     for range in lines.flat_map(|line| line.split(',')) {

@@ -15,9 +15,11 @@ use charter_governance::approvals::DECIDE_MS;
 use charter_kernel::fault::Fault;
 use charter_kernel::id::RequestId;
 use charter_kernel::idempotency::{self, ClientKey, Fingerprint, Recall, Record, State};
-use charter_kernel::limits::{IDEMPOTENCY_KEPT_MS, UNIT_BYTES_MAX};
+use charter_kernel::limits::{
+    IDEMPOTENCY_KEPT_MS, LATER_BACKOFF_MS, LATER_KEPT_MS, LATER_RUNS_MAX, UNIT_BYTES_MAX,
+};
 use charter_kernel::refusal::{Code, Refusal};
-use charter_kernel::scope::{Actor, Level};
+use charter_kernel::scope::{Actor, ActorKind, Level};
 use charter_kernel::time::Instant;
 use charter_kernel::unit::{Draft, Guard, Key, Reach, Space, Write};
 use charter_registry::served::Contract;
@@ -146,7 +148,8 @@ pub async fn claim(
         }
     };
     let owner = request.as_str().to_owned();
-    let expires_at = now.plus_ms(IDEMPOTENCY_KEPT_MS);
+    let later = caller.place().is_some_and(|place| runs_later(place.scope().actor().kind));
+    let expires_at = now.plus_ms(lifetime_ms(later, app.config.jobs.backoff_ms_max));
     let claim = Claim {
         key,
         organization,
@@ -158,6 +161,27 @@ pub async fn claim(
         _running: running,
     };
     Ok(Claimed::Free(Some(Arc::new(claim))))
+}
+
+/// Whether what such an actor does is a job's or a signal's, which the host runs again by itself,
+/// under the same keys, long after a client would have given up. A nested call is of the same actor
+/// as the outermost one.
+///
+/// An approved request has the actor who asked. It is made again within the day that people have to
+/// decide, and never past its first change of another primitive's: its keys need no longer than a
+/// client's.
+fn runs_later(kind: ActorKind) -> bool {
+    matches!(kind, ActorKind::System | ActorKind::Hook)
+}
+
+/// How long a record is kept, in milliseconds: as long as the outermost request may be run again.
+fn lifetime_ms(later: bool, backoff_ms_max: u64) -> i64 {
+    if !later {
+        return IDEMPOTENCY_KEPT_MS;
+    }
+    let backoff = i64::try_from(backoff_ms_max).unwrap_or(i64::MAX);
+    let beyond = backoff.saturating_sub(LATER_BACKOFF_MS).max(0);
+    LATER_KEPT_MS.saturating_add(beyond.saturating_mul(LATER_RUNS_MAX))
 }
 
 /// The organization whose record it is, and where the record lies.
@@ -408,5 +432,45 @@ impl Claim {
         ];
         // A record has text members only: it always serializes.
         Draft { body: serde_json::to_string(record).unwrap_or_default(), index, ..Draft::default() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use charter_kernel::limits::CALL_MS_MAX;
+
+    use super::*;
+
+    #[test]
+    fn a_change_that_a_job_has_others_make_is_known_as_long_as_the_job_may_be_run_again() {
+        let day = 24 * 60 * 60 * 1_000;
+        for backoff in [1_000, LATER_BACKOFF_MS, 6 * 60 * 60 * 1_000, day] {
+            let waits = (backoff + i64::from(CALL_MS_MAX)) * LATER_RUNS_MAX;
+            let kept = lifetime_ms(true, backoff.unsigned_abs());
+            assert!(kept >= waits + 5 * day, "{backoff}: {kept}");
+            assert_eq!(lifetime_ms(false, backoff.unsigned_abs()), IDEMPOTENCY_KEPT_MS);
+        }
+        assert_eq!(lifetime_ms(true, LATER_BACKOFF_MS.unsigned_abs()), LATER_KEPT_MS);
+        assert_eq!(lifetime_ms(true, u64::MAX), i64::MAX);
+    }
+
+    #[test]
+    fn an_approved_request_is_made_again_no_longer_than_a_clients_record_is_kept() {
+        assert!(lifetime_ms(false, 0) >= DECIDE_MS);
+    }
+
+    #[test]
+    fn jobs_and_signals_run_later_and_nobody_else() {
+        for (kind, later) in [
+            (ActorKind::System, true),
+            (ActorKind::Hook, true),
+            (ActorKind::Key, false),
+            (ActorKind::Session, false),
+            (ActorKind::Agent, false),
+            (ActorKind::Operator, false),
+            (ActorKind::Anonymous, false),
+        ] {
+            assert_eq!(runs_later(kind), later, "{kind:?}");
+        }
     }
 }

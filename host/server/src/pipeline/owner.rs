@@ -37,6 +37,8 @@ pub(crate) struct Work<'a> {
     pub(crate) owner: &'a Owner,
     /// The principal who asked for it, if somebody did.
     pub(crate) asked: Option<&'a Principal>,
+    /// Whether a pinned credential or a stranger had asked for it, or caused it.
+    pub(crate) pinned: bool,
 }
 
 impl<'a> Work<'a> {
@@ -48,6 +50,7 @@ impl<'a> Work<'a> {
             payload: &record.payload,
             owner: &record.owner,
             asked: record.asked.as_ref(),
+            pinned: record.pinned,
         }
     }
 
@@ -63,6 +66,7 @@ impl<'a> Work<'a> {
             (None, NAME) => {
                 Principal { role: Some(Role::Viewer), behind: Behind::Stranger, ..system() }
             }
+            (None, _) if self.pinned => Principal { behind: Behind::User, ..system() },
             (None, _) => system(),
         };
         let own = of_owner(by, self.owner);

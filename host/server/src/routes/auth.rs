@@ -11,6 +11,7 @@ use charter_kernel::governance::policy::Policy;
 use charter_kernel::id::{AccountId, KeyId, KitId, OrganizationId, ProjectId, SessionId, UserId};
 use charter_kernel::refusal::{Code, Refusal};
 use charter_kernel::role::Role;
+use charter_kernel::scope::Behind;
 use charter_kernel::time::Instant;
 use charter_kernel::unit::Guard;
 use charter_store::Txn;
@@ -403,7 +404,8 @@ pub async fn new_project(
     stored::insert(txn, &user, "id").await?;
     stored::insert(txn, &kit, "name").await?;
     pins::follow(txn, None, Some(&kit)).await?;
-    let told = Told { user: &user, test: lifecycle::is_test(&project), now, request: &request.id };
+    let (test, behind) = (lifecycle::is_test(&project), Behind::Organization);
+    let told = Told { user: &user, test, now, request: &request.id, behind };
     told.tell(&app.governance, txn, Change::Created).await?;
     Ok(project)
 }

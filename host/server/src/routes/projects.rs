@@ -339,7 +339,9 @@ pub async fn delete_project(
     let mut signals = Vec::new();
     for user in &users {
         let test = lifecycle::is_test(&project);
-        let told = Told { user: &user.record, test, now: request.now, request: &request.id };
+        let behind = request.place()?.scope().principal().behind();
+        let told =
+            Told { user: &user.record, test, now: request.now, request: &request.id, behind };
         signals.extend(told.delete(&app.governance, txn).await?);
     }
     for kit in &kits {

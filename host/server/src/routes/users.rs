@@ -4,6 +4,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
+use charter_engine::job;
 use charter_governance::caps;
 use charter_governance::lifecycle::{self, Told};
 use charter_kernel::authority::{Class, sees_user};
@@ -12,6 +13,8 @@ use charter_kernel::id::{KitId, UserId};
 use charter_kernel::kit::Budget;
 use charter_kernel::manifest::Paging;
 use charter_kernel::refusal::{Code, Refusal};
+use charter_kernel::role::Role;
+use charter_kernel::scope::Behind;
 use charter_kernel::time::Instant;
 use charter_kernel::unit::Reach;
 use charter_store::Txn;
@@ -273,6 +276,7 @@ pub async fn create_user(
 ) -> Result<Created<UserAnswer>, Refusal> {
     let place = request.place()?;
     refuse_faults(faults_of(Some(&body.name), body.email.as_deref(), body.external_id.as_deref()))?;
+    require_room(app, place).await?;
     projects::still_there(txn, &place.organization().id, &place.project().id).await?;
     let kit = match &body.kit_id {
         Some(wanted) => assign_kit(txn, place, None, wanted).await?,
@@ -317,9 +321,26 @@ async fn bounds_another(txn: &mut Txn, place: &Place, kit: &KitId) -> Result<(),
     may_open_room(txn, place).await
 }
 
+/// Refuses a change of users whose news find no room among the jobs of the organization: those who
+/// govern it make it in any case.
+async fn require_room(app: &App, place: &Place) -> Result<(), Refusal> {
+    let by = place.scope().principal();
+    let behind = by.behind();
+    if behind == Behind::Organization && by.role.is_none_or(Role::loosens) {
+        return Ok(());
+    }
+    let max = job::ordinary_part_of(app.config.jobs.waiting_max, behind);
+    if !app.jobs_are_full(place.organization().id.as_str(), max).await {
+        return Ok(());
+    }
+    let told = "Too much waits in the organization for news of one more user.";
+    Err(App::word_jobs_full(told))
+}
+
 /// The life-cycle signal of a user, for primitives that want to hear of it.
 fn signal<'a>(request: &'a HostRequest, place: &Place, user: &'a User) -> Told<'a> {
-    Told { user, test: place.project().test, now: request.now, request: &request.id }
+    let behind = place.scope().principal().behind();
+    Told { user, test: place.project().test, now: request.now, request: &request.id, behind }
 }
 
 /// The kit of this id, if the caller may assign it. A user moves from the default kit, or from
@@ -474,6 +495,7 @@ pub async fn delete_user(
         )
         .hint("Revoke it instead."));
     }
+    require_room(app, place).await?;
     keys::remove_pinned(txn, &place.organization().id, ("user_id", user.id.as_str())).await?;
     signal(request, place, &user).delete(&app.governance, txn).await?;
     // The row stays whole for ever: it names who is gone, and says nothing else of them.

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use charter_engine::job::leaves_places;
+use charter_engine::job::sharer_of;
 use charter_kernel::lease::organization_and_kind;
 use charter_kernel::unit::{Space, Take, Taken, Unit};
 use charter_store::{CommitError, GroupsDue, ReadError};
@@ -16,8 +16,9 @@ use crate::app::App;
 
 /// How often what should not be missed is looked for, although something wakes it.
 pub(super) const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// Groups that are looked at in one look; the next one goes on behind them.
-const GROUPS_MAX: u32 = 10_000;
+/// Groups that are looked for in one look; the next one goes on behind them. Of those that had more than
+/// was taken each look takes more, so that many groups of one make no others' rows slow.
+const GROUPS_MAX: u32 = 256;
 /// A look at many groups takes its time: so many times as long, and [`LOOK_EVERY`] at most, the next
 /// one waits.
 const REST: u32 = 4;
@@ -42,6 +43,8 @@ pub(super) struct Fair {
     round: Round,
     /// The last group of the look before, where there were more behind it.
     after: String,
+    /// Groups that may have more of what is due than was taken of them in the look before.
+    more: Vec<String>,
     /// When the next of the groups that were looked at since the first one is due.
     next: Option<charter_kernel::time::Instant>,
     rested_at: Instant,
@@ -66,14 +69,15 @@ fn wait_for(app: &App, next: Option<charter_kernel::time::Instant>) -> Duration 
 /// A group by its name.
 fn due_of(group: &str) -> DueGroup<'_> {
     let (organization, kind) = organization_and_kind(group);
-    DueGroup { group, organization, leaves_places: leaves_places(kind) }
+    DueGroup { group, organization, sharer: sharer_of(kind) }
 }
 
 impl Fair {
     /// Rows of this space, so many at once.
     pub(super) fn new(space: Space, lease_ms: i64, places: usize) -> Self {
         let (round, rested_at) = (Round::new(places), Instant::now());
-        Self { space, lease_ms, round, after: String::new(), next: None, rested_at }
+        let (after, more) = (String::new(), Vec::new());
+        Self { space, lease_ms, round, after, more, next: None, rested_at }
     }
 
     /// Takes what is due of groups whose kind is `wanted`, as far as there are places.
@@ -92,12 +96,22 @@ impl Fair {
         let wait = if last.is_some() { Duration::ZERO } else { wait_for(app, next) };
         self.next = next.filter(|_| last.is_some());
         self.after = last.unwrap_or_default();
-        let names = groups.iter().map(|group| group.name.as_str());
+        let more = std::mem::take(&mut self.more);
+        let found = groups.iter().map(|group| group.name.as_str());
+        let found = found.filter(|name| !more.iter().any(|more| more == name));
+        let names = more.iter().map(String::as_str).chain(found);
         let due: Vec<_> =
             names.filter(|name| wanted(organization_and_kind(name).1)).map(due_of).collect();
         let counts = self.round.pick(&due);
+        // Those that found no place now stand behind those of which rows are taken.
+        let waiting = more.iter().filter(|name| {
+            due.iter().zip(&counts).any(|(due, count)| due.group == **name && *count == 0)
+        });
+        let waiting: Vec<_> = waiting.cloned().collect();
         let picked: Vec<_> = due.into_iter().zip(counts).filter(|(_, count)| *count > 0).collect();
         let taken = self.take(app, &picked).await?;
+        self.more.extend(waiting);
+        self.more.truncate(GROUPS_MAX as usize);
         Ok(Looked { taken, wait })
     }
 
@@ -129,6 +143,9 @@ impl Fair {
                     Vec::new()
                 }
             };
+            if taken.len() == *count {
+                self.more.push(due.group.to_owned());
+            }
             for _ in taken.len()..*count {
                 self.round.leave(due);
             }

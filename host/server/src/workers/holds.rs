@@ -8,9 +8,11 @@ use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
+use charter_engine::job::{self, jobs};
 use charter_governance::lifecycle;
 use charter_kernel::governance::hold::{self, DOUBT, Hold, KEPT_MS, OPEN, State, WAITING};
 use charter_kernel::id::uuid_v7;
+use charter_kernel::scope::Behind;
 use charter_kernel::time::Instant;
 use charter_kernel::unit::{Guard, Key, Reach, Row, Taken, Unit, Write};
 use charter_store::{Order, Query};
@@ -26,6 +28,8 @@ const LEASE_MS: i64 = 30_000;
 const ASK_MS_MIN: i64 = 60_000;
 /// See above.
 const ASK_MS_MAX: i64 = 3_600_000;
+/// Questions about one user's holds, or other jobs in its line, beside which no further one waits.
+const ASKED_MAX: u64 = 100;
 /// Holds worked on side by side.
 const PLACES: usize = 64;
 /// How long after its time a hold that waits may still be ended with its approval.
@@ -64,6 +68,7 @@ async fn ask(app: Arc<App>, taken: Taken) {
     let settles = hold.settler.as_ref().filter(|settler| settler.until > now);
     let mut txn = app.store.begin(&hold.subject.organization);
     if settles.is_none()
+        && has_room(&app, &hold).await
         && let Err(refusal) =
             lifecycle::ask(&app.governance, &mut txn, &taken.key.id, &hold, now).await
     {
@@ -84,6 +89,15 @@ async fn ask(app: Arc<App>, taken: Taken) {
     {
         tracing::warn!(%error, "a hold in doubt could not be put off; the next look finds it");
     }
+}
+
+/// Whether one more question may wait: of one user's holds a bounded number does, so that whoever leaves
+/// many in doubt fills no room that others need. The others are put off.
+async fn has_room(app: &App, hold: &Hold) -> bool {
+    let max = job::part_of(app.config.jobs.waiting_max, Behind::Project);
+    let waiting = app.store.in_groups(&jobs(), &lifecycle::line_of(hold), ASKED_MAX).await;
+    waiting.is_ok_and(|waiting| waiting < ASKED_MAX)
+        && !app.jobs_are_full(&hold.subject.organization, max).await
 }
 
 /// Never ends by itself.

@@ -9,7 +9,7 @@ use serde_json::json;
 use super::*;
 use crate::call::{Call, Signal};
 use crate::config::EngineConfig;
-use crate::job::{leaves_places, primitive_of};
+use crate::job::{primitive_of, sharer_of};
 use crate::run::bed::{Bed, handle, id, key, long, scope, shop, user};
 
 fn job(name: &str) -> Job {
@@ -231,10 +231,11 @@ async fn jobs_of_agents_and_jobs_for_later_leave_room_for_others() {
     for _ in 0..10 {
         let id = enqueue(&bed, &agent, later()).await.unwrap();
         let group = record(&bed, &agent, &id).await.unwrap().group();
-        let kind = format!("shop/pinned/{}", agent.user().unwrap().as_str());
+        let [user, project] = [agent.user().unwrap().as_str(), agent.project().unwrap().as_str()];
+        let kind = format!("shop/pinned/{project}/{user}");
         assert_eq!(group, charter_kernel::lease::group(agent.lane(), &kind), "beside others'");
         assert_eq!(primitive_of(&kind), "shop");
-        assert!(leaves_places(&kind) && !leaves_places("shop"));
+        assert_eq!((sharer_of(&kind), sharer_of("shop")), (Some((project, user)), None));
     }
     let full = Err("rate_limited:jobs_full".to_owned());
     assert_eq!(enqueue(&bed, &agent, job("due")).await, full, "half is for those who govern it");

@@ -182,7 +182,7 @@ async fn secrets_are_read_where_there_is_room_for_a_page_of_them() {
     let admission = AdmissionConfig { bytes_max: PAGE_BYTES_MAX, ..AdmissionConfig::default() };
     let bed = Bed::with(EngineConfig { admission, ..EngineConfig::default() }).await;
     put(&bed, &user(3), "a", b"x").await.unwrap();
-    let refused = Err("overloaded".to_owned());
+    let refused = Err("payload_too_large:too_much_held".to_owned());
     assert_eq!(get(&bed, &user(3), "a").await.map(drop), refused);
     let names = bed.by(user(3), async |guest| guest.names().await).await;
     assert_eq!(names.map(drop), refused);

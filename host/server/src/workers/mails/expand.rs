@@ -3,7 +3,8 @@
 
 use charter_adapters::mail::letter::{self, Letter, Question};
 use charter_adapters::mail::outbox::{self, Wanted};
-use charter_adapters::mail::{self, Missing, Ready, links, quota};
+use charter_adapters::mail::quota::{self, Source};
+use charter_adapters::mail::{self, Missing, Ready, links};
 use charter_governance::decide;
 use charter_kernel::refusal::Refusal;
 use charter_kernel::role::Role;
@@ -163,12 +164,11 @@ async fn mail_decider(
     let email = account.email.as_str();
     let acts_for = Some((&account.id, account.password_version));
     let (link, token) = links::make(purpose, acts_for, email, now, approval.expires_at)?;
+    let source = Source::Approval(organization);
     let withheld = match () {
         () if mail::is_hosted(&app.adapters, email) => Some("hosted_domain"),
         () if letter::mailbox(email).is_none() => Some("no_mailbox"),
-        () if !quota::admit(&app.adapters, txn, Some(organization), email, now).await? => {
-            Some("rate_limited")
-        }
+        () if !quota::admit(&app.adapters, txn, source, email, now).await? => Some("rate_limited"),
         () => None,
     };
     if let Some(reason) = withheld {
@@ -279,7 +279,7 @@ async fn mail_link(
     let withheld = match () {
         () if mail::is_hosted(&app.adapters, email) => Some("the address is not one for links"),
         () if letter::mailbox(email).is_none() => Some("no mail can have the address"),
-        () if !quota::admit(&app.adapters, txn, None, email, now).await? => {
+        () if !quota::admit(&app.adapters, txn, Source::Asker, email, now).await? => {
             Some("the address got too many mails")
         }
         () => None,
