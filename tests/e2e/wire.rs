@@ -769,7 +769,7 @@ fn streams_of_one_address_leave_places_to_the_next() {
     // Each is under way until its body comes. All but the first share the places of all connections,
     // of which one address has half.
     let begin = |stream: u16| h2_head(stream, b"\x83", "/v1/auth/login", 4);
-    let heads: Vec<u8> = (0..2_100).flat_map(|n| begin(2 * n + 1)).collect();
+    let heads: Vec<u8> = (0..2_070).flat_map(|n| begin(2 * n + 1)).collect();
     let mut many = from("127.0.0.1");
     assert!(many.say(&heads));
     until("the last of them are refused", || many.first().contains("overloaded"));

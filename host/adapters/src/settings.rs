@@ -58,6 +58,7 @@ pub struct Mail {
     pub hosted_domains: Vec<String>,
     /// Mails that one organization causes in an hour.
     pub organization_per_hour: u32,
-    /// Mails that one address gets in an hour, whoever causes them.
+    /// Mails that organizations send to one address in an hour, and beside them as many that are asked for
+    /// at the address.
     pub recipient_per_hour: u32,
 }

@@ -30,7 +30,7 @@ pub(super) fn read(mut of: Section<'_>) -> Mail {
             "recipient_per_hour",
             30,
             (1, 10_000),
-            "mails that one address gets in an hour",
+            "mails that organizations send to one address in an hour, and beside them as many links that are asked for there",
         ),
     }
 }

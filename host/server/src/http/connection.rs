@@ -71,8 +71,12 @@ impl Connection {
                 http2.store(true, std::sync::atomic::Ordering::Relaxed);
             }
             let is_shared = is_proxy && is_http2;
-            let cut = (!is_shared).then(|| cut.clone());
-            let peer = self.sender(&request, &requests, tls, cut);
+            let own_cut = (!is_shared).then(|| cut.clone());
+            let peer = self.sender(&request, &requests, tls, own_cut.clone());
+            let refusal = peer.crowded.then(|| requests.refuse());
+            if requests.has_unread_refusals() {
+                own_cut.iter().for_each(CancellationToken::cancel);
+            }
             // One of a proxy's clients that does not read is no fault of the others.
             let watched = (is_http2 && !is_shared).then(|| progress.clone());
             let (answer, underway) = (self.serving.answer.clone(), peer.underway.clone());
@@ -80,7 +84,9 @@ impl Connection {
                 // The answer begins here: a stream that waits for its first turn has nothing large.
                 let answer = answer(peer, request).await;
                 drop(in_flight);
-                Ok::<_, Infallible>(answer.map(|body| Sent::new(body, watched, underway)))
+                Ok::<_, Infallible>(
+                    answer.map(|body| Sent::new(body, watched, (underway, refusal))),
+                )
             }
         });
         let connection =

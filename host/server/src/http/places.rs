@@ -78,6 +78,9 @@ impl Drop for Place {
     }
 }
 
+/// Refusals of one connection that are not read yet: one with more is cut, for each takes a kilobyte.
+const REFUSALS_UNREAD_MAX: usize = 32;
+
 /// The requests that are under way on one HTTP/2 connection at once. One of them needs no place, as
 /// over HTTP/1; each further one takes a place among those of all connections.
 pub(super) struct Requests {
@@ -85,7 +88,11 @@ pub(super) struct Requests {
     path: Arc<[Share]>,
     /// Whether the one that needs no place is under way.
     has_first: Arc<AtomicBool>,
+    refused: Arc<()>,
 }
+
+/// The refusal of one that found no place, until it is sent or dropped.
+pub(super) struct Refused(#[expect(dead_code, reason = "it is counted")] Arc<()>);
 
 /// A request that is under way, until it is dropped.
 #[derive(Debug)]
@@ -99,7 +106,7 @@ impl Requests {
     /// Those of a connection from this address.
     pub(super) fn new(beside: Places, address: IpAddr) -> Self {
         let path = beside.path(address);
-        Self { beside, path, has_first: Arc::default() }
+        Self { beside, path, has_first: Arc::default(), refused: Arc::default() }
     }
 
     /// Begins one more; `None` where there is no place for it.
@@ -108,6 +115,16 @@ impl Requests {
             return Some(Underway { first: Some(self.has_first.clone()), _place: None });
         }
         self.beside.take(&self.path).map(|place| Underway { first: None, _place: Some(place) })
+    }
+
+    /// Notes that one found no place.
+    pub(super) fn refuse(&self) -> Refused {
+        Refused(self.refused.clone())
+    }
+
+    /// Whether so many refusals are not read that the peer sends requests and reads nothing.
+    pub(super) fn has_unread_refusals(&self) -> bool {
+        Arc::strong_count(&self.refused) > REFUSALS_UNREAD_MAX
     }
 }
 
@@ -195,6 +212,10 @@ mod tests {
         drop(first);
         let next = one.begin();
         assert!(next.is_some() && one.begin().is_none(), "the one for nothing, once");
+        let refusals: Vec<_> = (0..REFUSALS_UNREAD_MAX).map(|_| one.refuse()).collect();
+        assert!(one.has_unread_refusals() && !other.has_unread_refusals());
+        drop(refusals);
+        assert!(!one.has_unread_refusals());
         drop((second, alone, others, next));
         assert!(is_idle(&places, 2));
         assert!(again.begin().is_some());

@@ -10,7 +10,7 @@ use bytes::{Buf, Bytes};
 use http_body::{Body as HttpBody, Frame, SizeHint};
 
 use super::body::Body;
-use super::places::Underway;
+use super::places::{Refused, Underway};
 use super::watched::{Owed, Progress};
 
 /// See the module. Over HTTP/1 it is the body itself: there the stream's own stalls are enough.
@@ -19,8 +19,9 @@ pub(super) struct Sent {
     progress: Option<Arc<Progress>>,
     /// Held while nobody asks for the next piece.
     unasked: Option<Owed>,
-    /// The place of its request, which is under way until the body is sent or dropped.
-    _underway: Option<Arc<Underway>>,
+    /// The place of its request, which is under way until the body is sent or dropped, or that it was
+    /// refused one.
+    _underway: (Option<Arc<Underway>>, Option<Refused>),
 }
 
 /// A piece, which is owed until it is dropped; the bytes that the peer lets be written are counted.
@@ -49,7 +50,7 @@ impl Sent {
     pub(super) fn new(
         body: Body,
         progress: Option<Arc<Progress>>,
-        underway: Option<Arc<Underway>>,
+        underway: (Option<Arc<Underway>>, Option<Refused>),
     ) -> Self {
         let unasked = progress.as_ref().filter(|_| !body.is_end_stream()).map(Progress::owe);
         Self { body, progress, unasked, _underway: underway }
