@@ -217,3 +217,25 @@ on_both! {
         });
     }
 }
+
+on_both! {
+    fn news_of_users_find_the_room_of_who_makes_them(
+        world: Builder::new().bare().environment("CHARTER_JOBS_WAITING_MAX", "20")
+    ) {
+        let tenant = tenant_with_script(world);
+        let agent = tenant.key(json!({ "role": "developer", "project_id": tenant.project }));
+        let first = agent.post("/v1/users", &json!({ "name": unique("user") })).expect(201);
+        let sleeps = json!({ "enqueue": [{ "sleep_ms": 20_000 }], "attempts": 1 });
+        until("its part of the room is taken", || {
+            agent.post("/v1/script", &json!({ "steps": [sleeps] })).status == 429
+        });
+        let refused = agent.post("/v1/users", &json!({ "name": unique("user") }));
+        assert_eq!(refused.expect_error(429, "rate_limited")["reason"], "jobs_full");
+        assert_eq!(refused.header("retry-after"), Some("30"));
+        let path = format!("/v1/users/{}", first["user"]["id"].as_str().unwrap());
+        assert_eq!(agent.delete(&path).expect_error(429, "rate_limited")["reason"], "jobs_full");
+        // The owner makes them in any case.
+        tenant.client.post("/v1/users", &json!({ "name": unique("user") })).expect(201);
+        tenant.client.delete(&path).expect(200);
+    }
+}

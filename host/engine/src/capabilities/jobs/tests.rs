@@ -224,6 +224,7 @@ async fn what_waits_of_one_organization_is_bounded_and_leaves_room_for_others() 
 
 #[tokio::test]
 async fn jobs_of_agents_and_jobs_for_later_leave_room_for_others() {
+    use crate::bindings::charter::primitive::documents::Host as _;
     let bed = Bed::with(EngineConfig { jobs_waiting_max: 20, ..EngineConfig::default() }).await;
     let later = || Job { run_at: Some(4_000_000_000_000), ..job("later") };
     let pinned = Principal { user: UserId::parse(&id(3)), ..key(Role::Developer) };
@@ -272,6 +273,12 @@ async fn jobs_of_agents_and_jobs_for_later_leave_room_for_others() {
         guest.enqueue(job("beside")).await
     };
     assert_eq!(bed.play(call(), both).await, full);
+    // The run's place is its own until it ends: a portion that is committed before leaves none.
+    let portion = async |guest: &mut State| {
+        guest.enqueue(job("next")).await?;
+        guest.checkpoint().await
+    };
+    assert_eq!(bed.play(call(), portion).await, full.clone().map(drop));
     let next = async |guest: &mut State| guest.enqueue(job("next")).await;
     let next = bed.play(call(), next).await.unwrap();
     assert!(record(&bed, &run, &next).await.unwrap().pinned, "as what had been asked for");
