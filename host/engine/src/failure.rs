@@ -10,10 +10,8 @@ use charter_store::{ReadError, WriteError};
 use serde_json::json;
 
 use crate::bindings::charter::primitive::types;
+use crate::job::RETRY_SECONDS;
 use crate::limiter::MemoryLimit;
-
-/// When one who has too many jobs that wait may try again.
-const JOBS_RETRY_SECONDS: u32 = 30;
 
 /// A failure of this code and message.
 pub(crate) fn failure(code: &str, message: impl Into<String>) -> Failure {
@@ -66,7 +64,7 @@ pub(crate) fn jobs_full(why: impl Into<String>) -> Failure {
     Failure {
         reason: Some("jobs_full".into()),
         hint: Some("wait until some have run, or cancel some".into()),
-        retry_after_seconds: Some(JOBS_RETRY_SECONDS),
+        retry_after_seconds: Some(RETRY_SECONDS),
         ..failure("rate_limited", why)
     }
 }

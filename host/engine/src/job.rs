@@ -57,6 +57,9 @@ const PROJECTS_PART: u64 = 4;
 /// is for what jobs themselves and providers leave.
 const DUE_PART: u64 = 10;
 
+/// When what found no room among the jobs may come again.
+pub const RETRY_SECONDS: u32 = 30;
+
 /// The room for jobs, with what is beyond it for those that jobs and providers leave.
 pub fn with_beyond(all: u64) -> u64 {
     all + all / DUE_PART

@@ -21,7 +21,7 @@ pub(crate) struct Limiter {
     /// The most that it could hold if no other call did.
     alone: usize,
     memory: usize,
-    /// ByteCounts in the host.
+    /// Bytes in the host.
     held: usize,
     elements: usize,
     bytes: Arc<ByteCounts>,

@@ -39,7 +39,7 @@ pub(crate) struct TenantRoom {
     projects: ByName,
 }
 
-/// ByteCounts by the name of whose they are.
+/// Bytes by the name of whose they are.
 #[derive(Debug, Default)]
 struct ByName(Mutex<HashMap<Arc<str>, Arc<AtomicUsize>>>);
 

@@ -286,11 +286,12 @@ impl Called<'_> {
         };
         let (primitive, kind, attempts) =
             (&hook.primitive, charter_engine::hook::SIGNAL, CALL_ATTEMPTS_MAX);
-        let pinned = false;
-        let sent = Sent { primitive, kind, payload, owner, now, request, attempts, pinned };
         // Anybody calls a URL of the owner's own.
         let pinned = hook.provider().is_none();
-        insert(txn, row(JobRecord { pinned, ..sent.record() }, &reach)?).await.map(drop)
+        Sent { primitive, kind, payload, owner, now, request, attempts, pinned }
+            .enqueue(txn, &reach)
+            .await
+            .map(drop)
     }
 }
 

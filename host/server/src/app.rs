@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use charter_adapters::Adapters;
-use charter_engine::job::jobs;
+use charter_engine::job::{RETRY_SECONDS, jobs};
 use charter_engine::{Engine, Outcome};
 use charter_governance::Governance;
 use charter_kernel::id::OrganizationId;
@@ -71,9 +71,6 @@ pub struct App {
     pub tasks: TaskTracker,
 }
 
-/// When one that found no room among the jobs may try again.
-const JOBS_RETRY_SECONDS: u32 = 30;
-
 impl App {
     /// Whether so many jobs of an organization wait; false where nobody can tell.
     pub async fn jobs_are_full(&self, organization: &str, max: u64) -> bool {
@@ -83,7 +80,7 @@ impl App {
 
     /// The refusal of what finds no room among the jobs.
     pub fn word_jobs_full(told: &'static str) -> Refusal {
-        Refusal::rate_limited(JOBS_RETRY_SECONDS).reason("jobs_full").hint(told)
+        Refusal::rate_limited(RETRY_SECONDS).reason("jobs_full").hint(told)
     }
 
     /// Counts what became of a call, for the version that took it.
