@@ -3,7 +3,7 @@
 
 use charter_engine::{Leave, Proposal};
 use charter_kernel::governance::hold::{
-    DOUBT, KEPT_MS, OPEN, OverCapture, Settler, State, Word, entries_of, space, spend_space,
+    DOUBT, Hold, KEPT_MS, OPEN, OverCapture, Settler, State, Word, entries_of, space, spend_space,
 };
 use charter_kernel::governance::settle::End;
 use charter_kernel::ledger::Account;
@@ -28,6 +28,7 @@ on_both!(
     money_moves_by_the_capture_and_not_before,
     a_hold_in_doubt_stays_reserved_until_somebody_says,
     one_later_request_settles_what_was_kept,
+    who_stood_still_meanwhile_settles_nothing_once_more,
     a_hold_falls_due_when_nobody_settles_it,
     captures_of_a_quarter_of_an_hour_are_one_record,
 );
@@ -214,6 +215,41 @@ async fn one_later_request_settles_what_was_kept(bed: Bed) {
     bed.capture(&granted.id, CENT).await;
 }
 
+async fn who_stood_still_meanwhile_settles_nothing_once_more(bed: Bed) {
+    bed.set_organization(budget(10)).await;
+    let granted = bed.grant(leave(5 * CENT)).await;
+    let (id, until) = (granted.id.as_str(), bed.now().plus_ms(86_400_000));
+    bed.step(bed.hold(id).await.keep(id, until)).await.unwrap();
+    let kept = bed.hold(id).await;
+    let key = kept.key(id);
+    let version = async || bed.row(&key).await.unwrap().version;
+    let by = |request: &str| Settler { request: request.into(), until: bed.now().plus_ms(1_000) };
+    // A worker has read it, and a request takes it up.
+    let read_in = version().await;
+    bed.step(kept.reopen(id, read_in, by("one"))).await.unwrap();
+    let first = bed.hold(id).await;
+    // Both stand still. Once its time is over another takes it up, and captures a part.
+    bed.clock.forward_ms(1_000);
+    bed.step(first.reopen(id, version().await, by("other"))).await.unwrap();
+    let second = bed.hold(id).await;
+    let part = |of: &Hold, amount| of.admit_capture(amount, Word::Asker).unwrap();
+    bed.step(second.capture_part(id, part(&second, CENT), until, bed.now())).await.unwrap();
+    let late = [
+        first.capture(id, part(&first, 2 * CENT), bed.now()),
+        first.capture_part(id, part(&first, CENT), until, bed.now()),
+        first.keep(id, until),
+        first.dispatch(id),
+        first.hand_back(id),
+        first.void(id, bed.now()),
+        kept.void(id, bed.now()).of_row(&key, read_in),
+    ];
+    for (n, step) in late.into_iter().enumerate() {
+        assert!(bed.step(step).await.is_err(), "{n}");
+    }
+    assert_eq!(standing(&bed).await, (CENT, 4 * CENT));
+    assert_eq!(bed.hold(id).await.actual, Some(CENT));
+}
+
 /// The holds that are due of a kind.
 async fn due(bed: &Bed, kind: &str) -> Vec<String> {
     let take = Take {
@@ -293,7 +329,7 @@ async fn a_hold_that_was_never_taken_has_no_end() {
     // Taken and captured in one unit it ends as any other.
     let capture = granted.hold.admit_capture(CENT, Word::Asker).unwrap();
     let step = granted.hold.capture(&granted.id, capture, bed.now());
-    let mut unit = granted.untaken.unwrap();
+    let mut unit = granted.untaken.unwrap().unit;
     unit.writes.extend(granted.hold.take_with(&granted.id, step));
     bed.commit(Unit { organization: String::new(), ..unit }).await.unwrap();
     assert_eq!(bed.hold(&granted.id).await.state, State::Captured);

@@ -176,7 +176,11 @@ impl Deciding<'_> {
                 Ok(())
             }
             Write::Tally { meter, slot, tally } => {
-                let Some(row) = self.row(meter) else { return Ok(()) };
+                let Some(row) = self.row(meter) else {
+                    // One that comes meanwhile has been summed up without it.
+                    self.over.absent_rows.insert(meter.clone());
+                    return Ok(());
+                };
                 let body = money::tally(meter, &row.body, slot, *tally)?;
                 self.change(meter, |row| row.body = body);
                 Ok(())

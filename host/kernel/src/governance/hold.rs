@@ -4,6 +4,8 @@
 //! is data, the guards and writes of a unit: the caller commits it, alone or with the request's own
 //! work. Invariant: what a hold reserved is released exactly once, in the window that admitted it.
 
+use std::fmt::{self, Display, Formatter};
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -20,6 +22,8 @@ use crate::unit::{Draft, Guard, Key, LogKey, Reach, Space, Write};
 
 /// The indexed field that says where a hold stands, for as long as it is not over.
 pub const STATE: &str = "state";
+/// The index field of the request that settles a hold which outlived its own.
+const SETTLER: &str = "settler";
 
 /// The kind of holds that fall due when their request should have settled them.
 pub const OPEN: &str = "open";
@@ -262,6 +266,23 @@ pub struct Step {
     pub writes: Vec<Write>,
 }
 
+impl Step {
+    /// The same of a hold as its row had it in this version, whoever settles it.
+    #[must_use]
+    pub fn of_row(mut self, key: &Key, version: u64) -> Self {
+        self.guards
+            .retain(|guard| !matches!(guard, Guard::Entry { field, .. } if field == SETTLER));
+        self.guards.push(Guard::Version { key: key.clone(), version: Some(version) });
+        self
+    }
+}
+
+impl Display for Settler {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.until, self.request)
+    }
+}
+
 /// Spaces whose rows outlive whom they are about: without them no sum could be proved. See also
 /// [`is_book`].
 pub const BOOKS: [&str; 5] =
@@ -451,9 +472,7 @@ impl Hold {
     pub fn reopen(&self, id: &str, version: u64, settler: Settler) -> Step {
         let next = Self { settler: Some(settler), ..self.clone() };
         let write = next.replace(id, self.until);
-        let mut step = self.step(id, next, vec![write]);
-        step.guards.push(Guard::Version { key: self.key(id), version: Some(version) });
-        step
+        self.step(id, next, vec![write]).of_row(&self.key(id), version)
     }
 
     /// Whether a provider's signed word may say otherwise than its end: that it has happened where it
@@ -698,13 +717,19 @@ impl Hold {
             || self.settler.as_ref().is_some_and(|settler| settler.until > now)
     }
 
+    /// A step from what it is in memory. Its request alone changes it, up to its end; a later one's is
+    /// over once another one settles it.
     fn step(&self, id: &str, hold: Self, writes: Vec<Write>) -> Step {
-        let guard = Guard::Entry {
-            key: self.key(id),
-            field: STATE.into(),
-            value: self.state.as_str().into(),
-        };
-        Step { hold, guards: vec![guard], writes }
+        let guard = |(field, value)| Guard::Entry { key: self.key(id), field, value };
+        Step { hold, guards: self.entries().into_iter().map(guard).collect(), writes }
+    }
+
+    /// The entries by which it is found, and known to be as it was.
+    fn entries(&self) -> Vec<(String, String)> {
+        let state = (STATE.to_owned(), self.state.as_str().to_owned());
+        let settler =
+            self.settler.as_ref().map(|settler| (SETTLER.to_owned(), settler.to_string()));
+        std::iter::once(state).chain(settler).collect()
     }
 
     fn replace(&self, id: &str, due_at: Instant) -> Write {
@@ -712,8 +737,7 @@ impl Hold {
     }
 
     fn draft(&self, due_at: Instant) -> Draft {
-        let state = (STATE.to_owned(), self.state.as_str().to_owned());
-        let index = if self.state.is_over() { Vec::new() } else { vec![state] };
+        let index = if self.state.is_over() { Vec::new() } else { self.entries() };
         let group = |kind| lease::group(&self.subject.organization, kind);
         let lease = self.state.kind().map(|kind| (group(kind), due_at));
         let unleased = lease.is_none();

@@ -5,6 +5,8 @@ use charter_kernel::apply::{
     Changes, ClaimChange, Head, LogChange, NewEntry, NewFact, RowChange, SpaceChange, State, apply,
     facts_log,
 };
+use charter_kernel::calendar::Slot;
+use charter_kernel::meter::Tally;
 use charter_kernel::unit::{Claim, Fact, FactKind, Guard, Key, Reach, Space, Take, Unit, Write};
 
 use crate::bed::{Database, NOW, insert, key, leased, put, reach, space, take, unit};
@@ -87,6 +89,11 @@ fn what_was_relied_on_being_absent_is_told_unless_its_write_tells() {
     };
     assert_eq!(told(&database, &[relying("x", put("y", "{}"))]), ["x"]);
     assert_eq!(told(&database, &[relying("x", put("x", "{}"))]), Vec::<String>::new());
+    // An amount that no meter counts relies on its absence, too.
+    let tally = Tally { released: 0, spent: 1, beyond: false, freezes: false, at: NOW };
+    let slot = Slot::without_cap();
+    let spent = Write::Tally { meter: key("x"), slot, tally };
+    assert_eq!(told(&database, &[unit(vec![spent])]), ["x"]);
     let gone = unit(vec![Write::Remove { key: key("old"), expected: None }]);
     assert_eq!(told(&database, &[gone, relying("old", put("y", "{}"))]), Vec::<String>::new());
     // Names, as rows.

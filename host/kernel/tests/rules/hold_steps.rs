@@ -108,6 +108,35 @@ fn a_hold_is_taken_with_all_its_charges_and_its_account() {
 }
 
 #[test]
+fn who_takes_up_a_hold_is_the_one_that_settles_it() {
+    let kept = Hold { kept: true, ..paid(30) };
+    let settler = |request: &str| Settler { request: request.into(), until: NOW.plus_ms(1) };
+    let version = |version| Guard::Version { key: key("o", "h"), version: Some(version) };
+    let step = kept.reopen("h", 4, settler("one"));
+    assert_eq!(step.guards, [guard(&kept), version(4)]);
+    let (field, value) = ("settler".to_owned(), settler("one").to_string());
+    assert!(own(&step).index.contains(&(field.clone(), value.clone())));
+    let entry = Guard::Entry { key: key("o", "h"), field, value };
+    let reopened = step.hold;
+    for step in [
+        reopened.dispatch("h"),
+        reopened.keep("h", NOW),
+        reopened.hand_back("h"),
+        reopened.void("h", NOW),
+        capture(&reopened, 10),
+    ] {
+        assert_eq!(step.guards, [guard(&reopened), entry.clone()]);
+    }
+    assert_eq!(own(&reopened.hand_back("h")).index.len(), 1, "it is nobody's again");
+    // The row's version is enough, and takes up what an earlier build has left as well.
+    assert_eq!(reopened.reopen("h", 5, settler("other")).guards, [guard(&reopened), version(5)]);
+    assert_eq!(
+        reopened.void("h", NOW).of_row(&key("o", "h"), 6).guards,
+        [guard(&reopened), version(6)]
+    );
+}
+
+#[test]
 fn a_dispatch_falls_due_with_its_request_or_its_settler() {
     let hold = paid(30);
     let step = hold.dispatch("h");

@@ -228,8 +228,8 @@ pub async fn resolve_hold(
 ) -> Result<Answer<HoldAnswer>, Refusal> {
     let id = request.parameter("id");
     let key = hold::key(request.place()?.organization().id.as_str(), id);
-    let hold =
-        read(&txn.get(&key).await.map_err(stored::reading)?.ok_or_else(Refusal::not_found)?)?;
+    let row = txn.get(&key).await.map_err(stored::reading)?.ok_or_else(Refusal::not_found)?;
+    let hold = read(&row)?;
     if hold.state != State::InDoubt {
         let told = "Only a hold that is in doubt takes a person's word.";
         return Err(
@@ -251,7 +251,8 @@ pub async fn resolve_hold(
             hold.capture(id, capture, request.now)
         }
         Outcome::Voided => hold.void(id, request.now),
-    };
+    }
+    .of_row(&key, row.version);
     let answer = HoldAnswer { hold: HoldItem::of(id, &step.hold) };
     let note = json!({"before": {"state": hold.state}, "after": {"state": step.hold.state, "actual": step.hold.actual}, "reason": body.reason.0, "self_approved": own});
     txn.step(step.guards, step.writes);

@@ -8,7 +8,8 @@ use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
-use charter_engine::job::{self, jobs};
+use charter_engine::job::jobs;
+use charter_engine::job::room::{Part, part_of};
 use charter_governance::lifecycle;
 use charter_kernel::governance::hold::{self, DOUBT, Hold, KEPT_MS, OPEN, State, WAITING};
 use charter_kernel::id::uuid_v7;
@@ -94,10 +95,10 @@ async fn ask(app: Arc<App>, taken: Taken) {
 /// Whether one more question may wait: of one user's holds a bounded number does, so that whoever leaves
 /// many in doubt fills no room that others need. The others are put off.
 async fn has_room(app: &App, hold: &Hold) -> bool {
-    let max = job::part_of(app.config.jobs.waiting_max, Behind::Project);
+    let part = Part::whole(part_of(app.config.jobs.waiting_max, Behind::Project));
     let waiting = app.store.in_groups(&jobs(), &lifecycle::line_of(hold), ASKED_MAX).await;
     waiting.is_ok_and(|waiting| waiting < ASKED_MAX)
-        && !app.jobs_are_full(&hold.subject.organization, max).await
+        && !app.jobs_are_full(&hold.subject.organization, &part).await
 }
 
 /// Never ends by itself.
@@ -188,7 +189,8 @@ async fn close(app: Arc<App>, taken: Taken) {
         State::Pending | State::Held => hold.void(&taken.key.id, now),
         State::Dispatched => hold.doubt(&taken.key.id),
         _ => return,
-    };
+    }
+    .of_row(&taken.key, taken.row.version);
     tracing::info!(
         hold = taken.key.id,
         organization = hold.subject.organization,
