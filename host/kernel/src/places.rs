@@ -4,7 +4,7 @@
 //! than there are; of [`Places`], a party that holds none waits only while none is free; the next place
 //! goes to a waiting party that may have it and holds the fewest, and among equals they take turns.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use crate::scope::Sharer;
@@ -122,11 +122,17 @@ impl<P: Clone + Ord> Places<P> {
         *self.held.entry(party.clone()).or_default() += 1;
     }
 
-    /// Calls the next one of those that may come in.
-    fn call_next(&mut self, may: impl Fn(&Self, &P) -> bool) -> Option<(P, u64)> {
-        let may = self.waiting.iter().filter(|(party, _)| may(self, party));
-        let (party, _) = may.min_by_key(|(party, queue)| (self.count_held(party), queue.turn))?;
-        let party = party.clone();
+    /// The one that is next of those that may come in: it holds the fewest, and of these it has waited the
+    /// longest, by what `around` says of what it is in, and then by itself.
+    fn next<K: Ord>(&self, may: impl Fn(&P) -> bool, around: impl Fn(&P) -> K) -> Option<P> {
+        let may = self.waiting.iter().filter(|(party, _)| may(party));
+        let next =
+            may.min_by_key(|(party, queue)| (around(party), self.count_held(party), queue.turn));
+        next.map(|(party, _)| party.clone())
+    }
+
+    /// Calls the first one of a party that waits.
+    fn call(&mut self, party: P) -> Option<(P, u64)> {
         let queue = self.waiting.get_mut(&party)?;
         let ticket = queue.tickets.pop_front()?;
         self.tickets += 1;
@@ -178,9 +184,10 @@ impl<P: Clone + Ord + Unpin> Seating for Places<P> {
     }
 
     fn admit_next(&mut self) -> Option<(P, u64)> {
-        let (party, ticket) = self.call_next(Self::admits)?;
-        self.take(&party);
-        Some((party, ticket))
+        let party = self.next(|party| self.admits(party), |_| ())?;
+        let called = self.call(party)?;
+        self.take(&called.0);
+        Some(called)
     }
 }
 
@@ -191,12 +198,15 @@ fn first_part(all: usize) -> usize {
 
 /// Places of one organization for those who share them: none of them has so many that the next finds
 /// none, all that are pinned leave as many to the others, and so do those of one project. One that waits
-/// for one bound keeps nobody from another.
+/// for one bound keeps nobody from another. Projects take turns, and persons beside them, and of each
+/// project those who share it.
 #[derive(Clone, Debug)]
 pub struct SharedPlaces {
     /// Each who holds some, or waits.
     each: Places<Sharer>,
     bounds: Bounds,
+    /// When the last place went to one of a project, or to one that is in none, while it has some or waits.
+    turns: BTreeMap<Arc<str>, u64>,
 }
 
 /// The bounds around those who share places.
@@ -216,7 +226,7 @@ impl SharedPlaces {
         let (each, all) = (Places::open(all), Places::with_reserve(all));
         let pinned = all.alone();
         let (projects, users) = (Places::with_small_reserve(pinned), Places::with_reserve(pinned));
-        Self { each, bounds: Bounds { all, projects, users } }
+        Self { each, bounds: Bounds { all, projects, users }, turns: BTreeMap::new() }
     }
 
     /// Whether nobody holds one or waits.
@@ -228,6 +238,32 @@ impl SharedPlaces {
         self.each.take(by);
         self.bounds.take(by);
     }
+
+    /// The one that is next: of the project, or of those beside it, that holds the fewest, and of these the
+    /// one whose turn is the longest ago.
+    fn next(&self) -> Option<Sharer> {
+        let mut since: BTreeMap<&Arc<str>, u64> = BTreeMap::new();
+        for (by, queue) in &self.each.waiting {
+            let first = since.entry(around(by)).or_insert(queue.turn);
+            *first = queue.turn.min(*first);
+        }
+        let turn =
+            |by: &Sharer| self.turns.get(around(by)).or_else(|| since.get(around(by))).copied();
+        self.each.next(|by| self.bounds.admits(by), |by| (self.bounds.count_held(by), turn(by)))
+    }
+
+    /// Notes that one has had its turn, and forgets those who are gone.
+    fn note_turn(&mut self, by: &Sharer) {
+        self.turns.insert(around(by).clone(), self.each.tickets);
+        let present = self.each.waiting.keys().chain(self.each.held.keys()).map(around);
+        let present: BTreeSet<_> = present.cloned().collect();
+        self.turns.retain(|name, _| present.contains(name));
+    }
+}
+
+/// The name of what one takes turns in: its project, or itself.
+fn around(by: &Sharer) -> &Arc<str> {
+    by.within.as_ref().unwrap_or(&by.name)
 }
 
 impl Seating for SharedPlaces {
@@ -255,12 +291,13 @@ impl Seating for SharedPlaces {
     }
 
     fn admit_next(&mut self) -> Option<(Sharer, u64)> {
-        let Self { each, bounds } = self;
-        if bounds.all.free() == 0 {
+        if self.bounds.all.free() == 0 {
             return None;
         }
-        let called = each.call_next(|_, by| bounds.admits(by))?;
+        let next = self.next()?;
+        let called = self.each.call(next)?;
         self.take(&called.0);
+        self.note_turn(&called.0);
         Some(called)
     }
 }
@@ -269,6 +306,14 @@ impl Bounds {
     fn admits(&self, by: &Sharer) -> bool {
         let is_within = |project| self.projects.admits(project) && self.users.admits(&by.name);
         self.all.admits(&party_of(by)) && by.within.as_ref().is_none_or(is_within)
+    }
+
+    /// How many its project holds, or it where it is in none.
+    fn count_held(&self, by: &Sharer) -> usize {
+        match &by.within {
+            Some(project) => self.projects.count_held(project),
+            None => self.all.count_held(&party_of(by)),
+        }
     }
 
     fn take(&mut self, by: &Sharer) {
@@ -424,6 +469,36 @@ mod tests {
         assert!(small.is_idle() && small.enter(&person("key ada")));
     }
 
+    #[test]
+    fn many_users_of_one_project_take_turns_with_another_and_with_who_governs_them() {
+        let mut places = SharedPlaces::new(1);
+        let mut inside = agent("project a", "user 0");
+        assert!(places.enter(&inside));
+        for n in 1..24 {
+            places.wait(&agent("project a", &format!("user {n}")));
+        }
+        let late = [agent("project b", "user b"), person("key ada")];
+        for by in &late {
+            places.wait(by);
+        }
+        let turns = std::iter::from_fn(|| {
+            places.leave(&inside);
+            inside = places.admit_next()?.0;
+            Some(inside.clone())
+        });
+        let turns: Vec<_> = turns.collect();
+        assert_eq!(turns.len(), 25, "nobody is forgotten");
+        assert!(late.iter().all(|by| turns[..4].contains(by)), "{:?}", &turns[..4]);
+        assert!(places.is_idle());
+        // One that comes back again and again is behind who waits.
+        let (chain, waits) = (person("key chain"), person("key waits"));
+        assert!(places.enter(&chain));
+        let ticket = places.wait(&waits);
+        places.wait(&chain);
+        places.leave(&chain);
+        assert_eq!(places.admit_next(), Some((waits, ticket)));
+    }
+
     #[derive(Clone, Debug)]
     enum Step {
         Come(u8),
@@ -439,6 +514,47 @@ mod tests {
         ]
     }
 
+    /// Those who are inside, and those who wait.
+    type Inside<O> = Vec<<O as Seating>::Party>;
+    type Outside<O> = Vec<(<O as Seating>::Party, u64)>;
+
+    /// Takes steps, checks the places after each of them, and has everybody leave.
+    fn play<O: Seating<Party: PartialEq>>(
+        places: &mut O,
+        steps: Vec<Step>,
+        by: impl Fn(u8) -> O::Party,
+        check: impl Fn(&O, &Inside<O>, &Outside<O>) -> Result<(), TestCaseError>,
+    ) -> Result<(), TestCaseError> {
+        let (mut inside, mut outside) = (Inside::<O>::new(), Outside::<O>::new());
+        for step in steps {
+            match step {
+                Step::Come(party) if places.enter(&by(party)) => inside.push(by(party)),
+                Step::Come(party) => outside.push((by(party), places.wait(&by(party)))),
+                Step::Leave(n) if !inside.is_empty() => {
+                    places.leave(&inside.remove(n % inside.len()));
+                }
+                Step::GiveUp(n) if !outside.is_empty() => {
+                    let (party, ticket) = outside.remove(n % outside.len());
+                    prop_assert!(places.give_up(&party, ticket));
+                }
+                Step::Leave(_) | Step::GiveUp(_) => {}
+            }
+            while let Some((party, ticket)) = places.admit_next() {
+                let own = outside.iter().position(|(other, _)| *other == party);
+                // Of one party, who came first goes first.
+                let (_, first) = outside.remove(own.expect("only who waits is called"));
+                prop_assert_eq!(ticket, first);
+                inside.push(party);
+            }
+            check(places, &inside, &outside)?;
+        }
+        for (party, ticket) in outside {
+            prop_assert!(places.give_up(&party, ticket));
+        }
+        inside.iter().for_each(|party| places.leave(party));
+        Ok(())
+    }
+
     proptest! {
         #[test]
         fn nobody_waits_who_could_be_let_in_and_nothing_is_lost(
@@ -451,30 +567,10 @@ mod tests {
                 1 => Places::with_reserve(all),
                 _ => Places::with_small_reserve(all),
             };
-            let (mut inside, mut outside): (Vec<u8>, Vec<(u8, u64)>) = (Vec::new(), Vec::new());
-            for step in steps {
-                match step {
-                    Step::Come(party) if places.enter(&party) => inside.push(party),
-                    Step::Come(party) => outside.push((party, places.wait(&party))),
-                    Step::Leave(n) if !inside.is_empty() => {
-                        places.leave(&inside.remove(n % inside.len()));
-                    }
-                    Step::GiveUp(n) if !outside.is_empty() => {
-                        let (party, ticket) = outside.remove(n % outside.len());
-                        prop_assert!(places.give_up(&party, ticket));
-                    }
-                    Step::Leave(_) | Step::GiveUp(_) => {}
-                }
-                while let Some((party, ticket)) = places.admit_next() {
-                    let own = outside.iter().position(|(other, _)| *other == party);
-                    // Of one party, who came first goes first.
-                    let (_, first) = outside.remove(own.expect("only who waits is called"));
-                    prop_assert_eq!(ticket, first);
-                    inside.push(party);
-                }
+            play(&mut places, steps, |party| party, |places, inside, outside| {
                 prop_assert!(inside.len() <= all);
                 prop_assert_eq!(places.free(), all - inside.len());
-                for (party, _) in &outside {
+                for (party, _) in outside {
                     let held = inside.iter().filter(|other| *other == party).count();
                     prop_assert_eq!(places.count_held(party), held);
                     let waiting = outside.iter().filter(|(other, _)| other == party).count();
@@ -482,13 +578,8 @@ mod tests {
                     let share = if reserve > 0 && held > 0 { held + first_part(all) } else { 0 };
                     prop_assert!(places.free() <= share, "{} of {} free, {held} held", places.free(), all);
                 }
-            }
-            for (party, ticket) in outside {
-                prop_assert!(places.give_up(&party, ticket));
-            }
-            for party in inside {
-                places.leave(&party);
-            }
+                Ok(())
+            })?;
             prop_assert_eq!(places.free(), all);
             prop_assert!(places.held.is_empty() && places.waiting.is_empty());
         }
@@ -507,32 +598,13 @@ mod tests {
             ];
             let by = |party: u8| sharers[usize::from(party)].clone();
             let mut places = SharedPlaces::new(all);
-            let (mut inside, mut outside): (Vec<Sharer>, Vec<(Sharer, u64)>) = Default::default();
-            for step in steps {
-                match step {
-                    Step::Come(party) if places.enter(&by(party)) => inside.push(by(party)),
-                    Step::Come(party) => outside.push((by(party), places.wait(&by(party)))),
-                    Step::Leave(n) if !inside.is_empty() => {
-                        places.leave(&inside.remove(n % inside.len()));
-                    }
-                    Step::GiveUp(n) if !outside.is_empty() => {
-                        let (party, ticket) = outside.remove(n % outside.len());
-                        prop_assert!(places.give_up(&party, ticket));
-                    }
-                    Step::Leave(_) | Step::GiveUp(_) => {}
-                }
-                while let Some(called) = places.admit_next() {
-                    let own = outside.iter().position(|waiting| *waiting == called);
-                    outside.remove(own.expect("only who waits is called"));
-                    inside.push(called.0);
-                }
+            play(&mut places, steps, by, |places, inside, outside| {
                 prop_assert!(inside.len() <= all);
                 let pinned = inside.iter().filter(|by| by.within.is_some()).count();
                 prop_assert!(pinned <= Places::<()>::with_reserve(all).alone());
                 prop_assert!(outside.iter().all(|(by, _)| !places.bounds.admits(by)));
-            }
-            outside.iter().for_each(|(by, ticket)| assert!(places.give_up(by, *ticket)));
-            inside.iter().for_each(|by| places.leave(by));
+                Ok(())
+            })?;
             prop_assert!(places.is_idle());
             prop_assert_eq!(places.bounds.all.free(), all);
             prop_assert!(places.bounds.projects.is_idle() && places.bounds.users.is_idle());

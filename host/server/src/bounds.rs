@@ -6,6 +6,7 @@
 //! entry only while somebody uses it.
 
 use std::num::NonZero;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::available_parallelism;
 
 use crate::config::Config;
@@ -27,7 +28,7 @@ use answers::Answers;
 use bodies::BodyRoom;
 use bytes::Bytes;
 use checks::Checks;
-use lines::SharedLines;
+use lines::Lines;
 use rate::Buckets;
 use running::Running;
 use strangers::Strangers;
@@ -46,9 +47,9 @@ pub struct Bounds {
     /// Checks of bodies that take long.
     pub checks: Checks,
     /// Reads of the host's own that look at a page of rows.
-    pub pages: SharedLines,
+    pub pages: Lines,
     /// Those that look at as many as there are: nobody's page waits for one.
-    pub sums: SharedLines,
+    pub sums: Lines,
     /// Requests under an idempotency key that run now.
     pub running: Running,
     /// Streams that are open.
@@ -65,12 +66,16 @@ impl Bounds {
             room: BodyRoom::new(config.http.bodies_bytes_max),
             answers: Answers::new(config.http.bodies_bytes_max),
             checks: Checks::beside(cores),
-            pages: SharedLines::new(cores),
-            sums: SharedLines::new(cores),
+            pages: Lines::new(cores.max(2)),
+            sums: Lines::new(cores.max(2)),
             running: Running::default(),
             streams: Streams::default(),
         }
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Bytes that take up their room until nobody holds them.

@@ -2,12 +2,13 @@
 //! room is not made, and one that has acted already is told that its answer was dropped. An answer that
 //! is read slowly gives way, and its connection is cut.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 
 use charter_tenancy::identity::Identity;
 use tokio_util::sync::CancellationToken;
 
 use super::holder::Holder;
+use super::lock;
 use super::memory::Full;
 use super::room::{Hold, Room};
 use super::shares::Path;
@@ -146,10 +147,6 @@ impl AnswerRoom {
         let counts = bytes >= COUNTED_BYTES_MIN || (self.wire.http2 && bytes > 0);
         counts.then_some(bytes.max(COUNTED_BYTES_MIN))
     }
-}
-
-fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
-    of.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

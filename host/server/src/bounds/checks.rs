@@ -1,4 +1,5 @@
-//! Checks of bodies that take long: on threads of their own, few at once, one for each organization.
+//! Checks of bodies that take long: on threads of their own, few at once, one for each organization, whose
+//! own take turns.
 //!
 //! A check is bounded by its schema's limits, so that one takes a second at most; an organization
 //! that asks for many waits for its own.
@@ -6,6 +7,7 @@
 use std::sync::Arc;
 
 use charter_kernel::refusal::Refusal;
+use charter_kernel::scope::Sharer;
 use tokio::sync::Semaphore;
 
 use super::lines::{Lines, in_time};
@@ -34,18 +36,19 @@ impl Checks {
         Self { small: places(), large: places() }
     }
 
-    /// Runs a check of a body of so many bytes, of this organization, once it is its turn.
+    /// Runs a check of a body of so many bytes, which this one of an organization has sent, once it is
+    /// its turn.
     ///
     /// # Errors
     /// If the turn does not come in time, or the check panics.
     pub async fn run<T: Send + 'static>(
         &self,
-        owner: &str,
+        (organization, by): (&str, &Sharer),
         bytes: usize,
         check: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, Refusal> {
         let places = if bytes <= SMALL_BYTES_MAX { &self.small } else { &self.large };
-        places.run(owner, check).await
+        places.run((organization, by), check).await
     }
 }
 
@@ -56,13 +59,13 @@ impl Places {
 
     async fn run<T: Send + 'static>(
         &self,
-        owner: &str,
+        (organization, by): (&str, &Sharer),
         check: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, Refusal> {
         let turn = in_time(async {
-            let first = self.lines.turn(owner).await?;
-            let place = self.places.clone().acquire_owned().await.ok()?;
-            Some((place, first))
+            let first = self.lines.turn(organization, by).await;
+            let place = self.places.clone().acquire_owned().await;
+            (place, first)
         });
         let turn = turn.await?;
         // The turn ends with the check, also where the request is given up before.
@@ -81,31 +84,60 @@ impl Places {
 mod tests {
     use std::sync::mpsc;
 
+    use futures::future::Either;
+    use futures::stream::FuturesOrdered;
+    use futures::{FutureExt as _, StreamExt as _};
+
+    use super::super::lines::tests::{agent, person};
     use super::*;
 
     #[tokio::test]
     async fn an_organization_with_many_checks_waits_for_its_own() {
         let checks = Places::new(2);
         let (go, wait) = mpsc::channel::<()>();
-        let hog = checks.run("hog", move || wait.recv().is_ok());
-        let mut again = Box::pin(checks.run("hog", || true));
+        let one = person("one");
+        let hog = checks.run(("hog", &one), move || wait.recv().is_ok());
+        let mut again = Box::pin(checks.run(("hog", &one), || true));
         let mut hog = Box::pin(hog);
         assert!(futures::poll!(&mut hog).is_pending());
         assert!(futures::poll!(&mut again).is_pending());
-        assert!(checks.run("other", || true).await.is_ok(), "a place is left");
+        assert!(checks.run(("other", &one), || true).await.is_ok(), "a place is left");
         go.send(()).unwrap();
         assert!(hog.await.unwrap() && again.await.unwrap());
         assert!(checks.lines.is_empty());
     }
 
     #[tokio::test]
+    async fn one_with_many_checks_leaves_turns_to_others_of_its_organization() {
+        let checks = Places::new(1);
+        let (go, wait) = mpsc::channel::<()>();
+        let (hog, other) = (agent("project", "hog"), agent("project", "other"));
+        let mut first = Box::pin(checks.run(("o", &hog), move || wait.recv().is_ok()));
+        assert!(futures::poll!(&mut first).is_pending());
+        let mut waiting: FuturesOrdered<_> =
+            (0..20).map(|_| checks.run(("o", &hog), || "hog").boxed()).collect();
+        assert!(futures::poll!(waiting.next()).is_pending());
+        let mut late = checks.run(("o", &other), || "other").boxed();
+        assert!(futures::poll!(&mut late).is_pending());
+        go.send(()).unwrap();
+        assert!(first.await.unwrap());
+        let rest = waiting.collect::<Vec<_>>();
+        let (rest, late) = match futures::future::select(late, rest.boxed()).await {
+            Either::Left((late, rest)) => (rest.await.len(), late),
+            Either::Right((rest, _)) => panic!("all of these came before: {rest:?}"),
+        };
+        assert_eq!((rest, late.unwrap()), (20, "other"));
+    }
+
+    #[tokio::test]
     async fn a_small_body_waits_for_no_large_one() {
-        let checks = Checks { small: Places::new(1), large: Places::new(1) };
+        let (checks, one) =
+            (Checks { small: Places::new(1), large: Places::new(1) }, person("one"));
         let (go, wait) = mpsc::channel::<()>();
         let mut large =
-            Box::pin(checks.run("hog", SMALL_BYTES_MAX + 1, move || wait.recv().is_ok()));
+            Box::pin(checks.run(("hog", &one), SMALL_BYTES_MAX + 1, move || wait.recv().is_ok()));
         assert!(futures::poll!(&mut large).is_pending());
-        assert!(checks.run("hog", SMALL_BYTES_MAX, || true).await.is_ok());
+        assert!(checks.run(("hog", &one), SMALL_BYTES_MAX, || true).await.is_ok());
         go.send(()).unwrap();
         assert!(large.await.unwrap());
     }

@@ -1,98 +1,67 @@
 //! A line for each organization: so many of its own run at once, and the rest wait behind them, whatever
-//! others do. In lines that its holders share, none of them takes all of its turns.
+//! others do. Those who share what an organization has take turns in it, a project's users after others.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use charter_kernel::refusal::Refusal;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use charter_kernel::scope::Sharer;
+use charter_store::{SharedLobby, SharedSeat};
+
+use super::lock;
 
 /// How long a turn is waited for.
 const WAIT: Duration = Duration::from_secs(10);
 
 /// The line of each organization that has something waiting or running.
-type Owners = Mutex<HashMap<String, Arc<Semaphore>>>;
+type Organizations = Mutex<HashMap<String, Arc<SharedLobby>>>;
 
 /// The lines.
 #[derive(Debug)]
 pub struct Lines {
     width: usize,
-    owners: Arc<Owners>,
+    organizations: Arc<Organizations>,
 }
 
 /// A turn, until it is dropped.
 #[derive(Debug)]
 pub struct Turn {
-    _first: OwnedSemaphorePermit,
+    _seat: SharedSeat,
     _line: Line,
 }
 
 impl Lines {
     /// Lines in which so many run at once.
     pub fn new(width: usize) -> Self {
-        Self { width, owners: Arc::default() }
+        Self { width, organizations: Arc::default() }
     }
 
-    /// A turn of this one's, if nobody is before it.
-    fn take(&self, owner: &str) -> Option<Turn> {
-        let line = Line::of(self, owner);
-        let first = line.line.clone().try_acquire_owned().ok()?;
-        Some(Turn { _first: first, _line: line })
-    }
-
-    /// A turn of this one's, however late.
-    pub(super) async fn turn(&self, owner: &str) -> Option<Turn> {
-        let line = Line::of(self, owner);
-        let first = line.line.clone().acquire_owned().await.ok()?;
-        Some(Turn { _first: first, _line: line })
-    }
-
-    #[cfg(test)]
-    pub(super) fn is_empty(&self) -> bool {
-        lock(&self.owners).is_empty()
-    }
-}
-
-/// The lines of organizations, each with a line for each holder of credentials before it.
-#[derive(Debug)]
-pub struct SharedLines {
-    holders: Lines,
-    organizations: Lines,
-}
-
-/// A turn of an organization's, which is a holder's too.
-#[derive(Debug)]
-pub struct SharedTurn {
-    _of_holder: Turn,
-    _of_organization: Turn,
-}
-
-impl SharedLines {
-    /// Lines in which so many of an organization run at once, two at least, and one less of a holder.
-    pub fn new(width: usize) -> Self {
-        let width = width.max(2);
-        Self { holders: Lines::new(width - 1), organizations: Lines::new(width) }
-    }
-
-    /// A turn, if nobody is before it. No other organization has a holder of this name.
-    pub fn take(&self, organization: &str, holder: &str) -> Option<SharedTurn> {
-        let of_holder = self.holders.take(holder)?;
-        let of_organization = self.organizations.take(organization)?;
-        Some(SharedTurn { _of_holder: of_holder, _of_organization: of_organization })
+    /// A turn, if nobody is before it.
+    pub fn take(&self, organization: &str, by: &Sharer) -> Option<Turn> {
+        let line = Line::of(self, organization);
+        let seat = line.places.try_enter(by)?;
+        Some(Turn { _seat: seat, _line: line })
     }
 
     /// Waits for a turn.
     ///
     /// # Errors
     /// If it does not come in time.
-    pub async fn wait(&self, organization: &str, holder: &str) -> Result<SharedTurn, Refusal> {
-        in_time(async {
-            let of_holder = self.holders.turn(holder).await?;
-            let of_organization = self.organizations.turn(organization).await?;
-            Some(SharedTurn { _of_holder: of_holder, _of_organization: of_organization })
-        })
-        .await
+    pub async fn wait(&self, organization: &str, by: &Sharer) -> Result<Turn, Refusal> {
+        in_time(self.turn(organization, by)).await
+    }
+
+    /// A turn, however late.
+    pub(super) async fn turn(&self, organization: &str, by: &Sharer) -> Turn {
+        let line = Line::of(self, organization);
+        let seat = line.places.seat(by).await;
+        Turn { _seat: seat, _line: line }
+    }
+
+    #[cfg(test)]
+    pub(super) fn is_empty(&self) -> bool {
+        lock(&self.organizations).is_empty()
     }
 }
 
@@ -100,78 +69,99 @@ impl SharedLines {
 ///
 /// # Errors
 /// 503 otherwise.
-pub(super) async fn in_time<T>(turn: impl Future<Output = Option<T>>) -> Result<T, Refusal> {
-    let turn = tokio::time::timeout(WAIT, turn).await.ok().flatten();
-    turn.ok_or_else(|| Refusal::overloaded(1))
+pub(super) async fn in_time<T>(turn: impl Future<Output = T>) -> Result<T, Refusal> {
+    tokio::time::timeout(WAIT, turn).await.map_err(|_| Refusal::overloaded(1))
 }
 
 /// A place in an organization's line, which is forgotten once nobody stands in it.
 #[derive(Debug)]
 struct Line {
-    owners: Arc<Owners>,
-    owner: String,
-    line: Arc<Semaphore>,
+    organizations: Arc<Organizations>,
+    organization: String,
+    places: Arc<SharedLobby>,
 }
 
 impl Line {
-    fn of(lines: &Lines, owner: &str) -> Self {
-        let line = lock(&lines.owners)
-            .entry(owner.to_owned())
-            .or_insert_with(|| Arc::new(Semaphore::new(lines.width)))
+    fn of(lines: &Lines, organization: &str) -> Self {
+        let places = lock(&lines.organizations)
+            .entry(organization.to_owned())
+            .or_insert_with(|| SharedLobby::with_shares(lines.width))
             .clone();
-        Self { owners: lines.owners.clone(), owner: owner.to_owned(), line }
+        let organizations = lines.organizations.clone();
+        Self { organizations, organization: organization.to_owned(), places }
     }
 }
 
 impl Drop for Line {
     fn drop(&mut self) {
-        let mut owners = lock(&self.owners);
-        // The map's, and this one's own.
-        if Arc::strong_count(&self.line) <= 2 {
-            owners.remove(&self.owner);
+        let mut organizations = lock(&self.organizations);
+        // The map's, this one's own, and its turn's or its wait's, which has ended by now.
+        if Arc::strong_count(&self.places) <= 2 {
+            organizations.remove(&self.organization);
         }
     }
 }
 
-fn lock(owners: &Owners) -> MutexGuard<'_, HashMap<String, Arc<Semaphore>>> {
-    owners.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
-    #[tokio::test]
-    async fn an_organization_waits_for_its_own_and_for_nobody_else() {
-        let lines = SharedLines::new(2);
-        let held = [lines.take("o", "a").unwrap(), lines.wait("o", "b").await.unwrap()];
-        assert!(lines.take("o", "c").is_none());
-        let mut third = Box::pin(lines.wait("o", "c"));
-        assert!(futures::poll!(&mut third).is_pending());
-        assert!(lines.wait("p", "d").await.is_ok());
-        drop(held);
-        drop(third.await.unwrap());
-        assert!(lines.holders.is_empty() && lines.organizations.is_empty());
+    /// A person's key.
+    pub(crate) fn person(name: &str) -> Sharer {
+        Sharer { within: None, name: format!("key {name}").into() }
+    }
+
+    /// A user's key.
+    pub(crate) fn agent(project: &str, user: &str) -> Sharer {
+        Sharer { within: Some(project.into()), name: user.into() }
     }
 
     #[tokio::test]
-    async fn a_holder_with_many_waits_for_its_own_and_leaves_the_others_a_turn() {
-        let lines = SharedLines::new(2);
-        let held = lines.take("o", "hog").unwrap();
-        let mut again = Box::pin(lines.wait("o", "hog"));
+    async fn an_organization_waits_for_its_own_and_for_nobody_else() {
+        let lines = Lines::new(2);
+        let held =
+            [lines.take("o", &person("a")).unwrap(), lines.wait("o", &person("b")).await.unwrap()];
+        assert!(lines.take("o", &person("c")).is_none());
+        let (by, mut third) = (person("c"), None);
+        let third = third.insert(Box::pin(lines.wait("o", &by)));
+        assert!(futures::poll!(&mut *third).is_pending());
+        assert!(lines.wait("p", &person("d")).await.is_ok());
+        drop(held);
+        drop(third.await.unwrap());
+        assert!(lines.is_empty());
+    }
+
+    #[tokio::test]
+    async fn one_with_many_waits_for_its_own_and_leaves_the_others_a_turn() {
+        let lines = Lines::new(2);
+        let hog = person("hog");
+        let held = lines.take("o", &hog).unwrap();
+        let mut again = Box::pin(lines.wait("o", &hog));
         assert!(futures::poll!(&mut again).is_pending());
-        assert!(lines.take("o", "other").is_some());
+        assert!(lines.take("o", &person("other")).is_some());
         drop(held);
         assert!(again.await.is_ok());
     }
 
+    #[tokio::test]
+    async fn the_users_of_one_project_leave_a_turn_to_who_governs_them() {
+        let lines = Lines::new(2);
+        let agents: Vec<_> = (0..24).map(|n| agent("project", &format!("user {n}"))).collect();
+        let _held = lines.take("o", &agents[0]).unwrap();
+        let mut waiting: Vec<_> = agents.iter().map(|by| Box::pin(lines.wait("o", by))).collect();
+        for wait in &mut waiting {
+            assert!(futures::poll!(wait).is_pending());
+        }
+        assert!(lines.take("o", &person("owner")).is_some());
+    }
+
     #[tokio::test(start_paused = true)]
     async fn a_turn_that_does_not_come_is_refused_and_leaves_nothing() {
-        let lines = SharedLines::new(2);
-        let held = lines.take("o", "hog").unwrap();
-        let refusal = lines.wait("o", "hog").await.unwrap_err();
+        let lines = Lines::new(1);
+        let held = lines.take("o", &person("hog")).unwrap();
+        let refusal = lines.wait("o", &person("hog")).await.unwrap_err();
         assert_eq!(refusal.retry_after_seconds, Some(1));
         drop(held);
-        assert!(lines.holders.is_empty() && lines.organizations.is_empty());
+        assert!(lines.is_empty());
     }
 }

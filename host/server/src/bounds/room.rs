@@ -6,13 +6,14 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use charter_store::Lobby;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::lock;
 use super::memory::{Full, Memory, Piece};
 use super::shares::{Path, Share, Taken};
 
@@ -314,10 +315,6 @@ impl Giving {
             own.or_else(|| share.find_slow(has, &|_, _| true))
         })
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -134,8 +134,9 @@ async fn body(
 ) -> Result<Value, Refusal> {
     let operation = admitted.operation();
     let BodyRule::Json(schema) = &operation.contract().body else { return Ok(Value::Null) };
-    let (owner, is_kept) =
-        (admitted.caller().organization(), matches!(operation, Operation::Host(_)));
+    let is_kept = matches!(operation, Operation::Host(_));
+    let organization = admitted.caller().organization();
+    let sharer = || admitted.caller().scope().sharer();
     if is_long(bytes) {
         let (size, bytes, schema) = (bytes.len(), bytes.clone(), schema.clone());
         let read = move || {
@@ -143,7 +144,8 @@ async fn body(
             schema.validate(&value)?;
             Ok(if is_kept { value } else { Value::Null })
         };
-        let read: Result<Value, Vec<Fault>> = app.bounds.checks.run(owner, size, read).await?;
+        let read: Result<Value, Vec<Fault>> =
+            app.bounds.checks.run((organization, &sharer()), size, read).await?;
         return Ok(read.unwrap_or_else(|found| {
             faults.extend(found);
             Value::Null
@@ -164,7 +166,7 @@ async fn body(
                 let checked = schema.validate(&value);
                 (value, checked)
             };
-            app.bounds.checks.run(owner, bytes.len(), check).await?
+            app.bounds.checks.run((organization, &sharer()), bytes.len(), check).await?
         }
     };
     faults.extend(checked.err().into_iter().flatten());
