@@ -112,11 +112,13 @@ pub(crate) struct Full {
     pub(crate) tenant: bool,
 }
 
-/// A waiting long poll: it holds no place and no instance, but its number is bounded.
+/// A long poll, or a request that waits for a job: it holds no place and no instance, but its number is bounded.
 #[derive(Debug)]
-pub(crate) struct Parked {
+pub struct Parked {
     _all: Seat,
-    _tenant: SharedSeat,
+    _own: SharedSeat,
+    /// Remembered as long as somebody waits.
+    _tenant: Arc<Tenant>,
 }
 
 impl Admission {
@@ -256,7 +258,7 @@ impl Admission {
         let seat = self.parked.try_enter(&tenant.name);
         let seat = seat.ok_or_else(|| Full { tenant: self.parked.is_share_used(&tenant.name) })?;
         let own = tenant.parked.try_enter(by).ok_or(Full { tenant: true })?;
-        Ok(Parked { _all: seat, _tenant: own })
+        Ok(Parked { _all: seat, _own: own, _tenant: tenant.clone() })
     }
 }
 

@@ -9,12 +9,13 @@ use std::time::Duration;
 use bytes::Bytes;
 use charter_kernel::fault::Fault;
 use charter_kernel::manifest::faults;
+use charter_kernel::scope::Scope;
 use charter_kernel::time::Clock;
 use charter_store::Store;
 use tokio_util::sync::CancellationToken;
 use wasmtime::component::Linker;
 
-use crate::admission::Admission;
+use crate::admission::{Admission, Parked};
 use crate::answer::Outcome;
 use crate::cache::CodeCache;
 use crate::call::Call;
@@ -140,6 +141,13 @@ impl Engine {
     /// must end.
     pub fn cut(&self) {
         self.shared.cut.cancel();
+    }
+
+    /// A place among those that wait for a change and hold no instance; none where the scope's tenant, or
+    /// who acts for it, has as many as it may.
+    pub fn park(&self, scope: &Scope) -> Option<Parked> {
+        let admission = &self.shared.admission;
+        admission.park(&admission.tenant(scope.lane()), &scope.sharer()).ok()
     }
 
     /// Makes a fresh instance, as a call would, and drops it; says how long the instantiation

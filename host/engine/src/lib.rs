@@ -37,6 +37,7 @@ pub mod stats;
 mod story;
 mod wasi;
 
+pub use admission::Parked;
 pub use answer::{Answer, AnswerBody, Outcome};
 pub use call::{Call, Claiming, Ending, EndingResult, Entry, Finish, Request, Shown, Signal};
 pub use charter_kernel::refusal::Failure;

@@ -73,6 +73,7 @@ pub async fn deliver(
     served: &Served,
     operation: &ServedOperation,
     ended: Ended,
+    gone: &CancellationToken,
 ) -> Result<Option<Answered>, Refusal> {
     let (answer, rendered) = match ended {
         Ended::Again => return Ok(None),
@@ -84,7 +85,7 @@ pub async fn deliver(
             let source = Source::Log(log.clone(), *after);
             follow::stream(app, caller, Some((served, operation)), source)
         }
-        AnswerBody::Job(id) => job::result(app, caller, served, operation, id).await,
+        AnswerBody::Job(id) => job::result(app, caller, served, operation, id, gone).await,
         AnswerBody::Blob(_) => Err(Refusal::not_configured(&["object_store"])),
         AnswerBody::None | AnswerBody::Json(_) | AnswerBody::Bytes { .. } => Ok(rendered),
     };
@@ -101,13 +102,14 @@ pub async fn replay(
     trail: &mut Trail,
     validated: &Validated,
     known: Claimed,
+    gone: &CancellationToken,
 ) -> Result<Answered, Refusal> {
     trail.outcome = Some(RequestOutcome::Replayed);
     let caller = validated.caller();
     let became = match (known, validated.operation()) {
         (Claimed::Replay(answered), _) => return Ok(answered),
         (Claimed::Job(id), Operation::Guest(served, operation)) => {
-            job::result(app, caller, served, operation, &id).await
+            job::result(app, caller, served, operation, &id, gone).await
         }
         (Claimed::Approval(id), operation) => {
             answer::approval_answer(app, caller.organization(), operation, &id).await

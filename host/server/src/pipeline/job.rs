@@ -11,18 +11,26 @@ use charter_registry::served::{Served, ServedOperation};
 use charter_tenancy::stored::reading;
 use http::StatusCode;
 use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
 
 use super::caller::Caller;
 use super::respond::Answered;
 use super::{answer, claim};
 use crate::app::App;
 
+/// The time between two looks at a job whose reach has changed: longer with each look in vain, so that many
+/// who wait read little beside many changes.
+const PAUSE_MIN: Duration = Duration::from_millis(1);
+/// See above.
+const PAUSE_MAX: Duration = Duration::from_millis(250);
+
 /// It was committed and will run.
 pub fn acceptance(id: &str) -> Answered {
     Answered::json(StatusCode::ACCEPTED, json!({"job": {"id": id}}).to_string())
 }
 
-/// Waits for the job's end within the operation's deadline.
+/// Waits for the job's end within the operation's deadline, as long as the client is there, and a place
+/// among those who wait: without one the answer is the job's id at once.
 ///
 /// # Errors
 /// Why the job failed.
@@ -32,13 +40,16 @@ pub async fn result(
     served: &Served,
     operation: &ServedOperation,
     id: &str,
+    gone: &CancellationToken,
 ) -> Result<Answered, Refusal> {
+    let Some(_place) = app.engine.park(&caller.scope()) else { return Ok(acceptance(id)) };
     let key = find(app, caller, operation.contract.class, id).await?;
     let reach = key.reach.clone();
     let deadline_ms = operation.deadline_ms.unwrap_or(app.config.http.deadline_ms);
     let mut changed = app.store.space_changes(&reach, &jobs());
     app.governance.job_wanted.notify_one();
     let waiting = async {
+        let mut pause = PAUSE_MIN;
         loop {
             let row = app.store.get(&key).await.map_err(reading)?;
             let Some(row) = row else { return Ok::<_, Refusal>(None) };
@@ -46,11 +57,14 @@ pub async fn result(
                 return Ok(Some(ended));
             }
             changed.wait().await;
+            tokio::time::sleep(pause).await;
+            pause = (2 * pause).min(PAUSE_MAX);
         }
     };
     let waiting = tokio::time::timeout(Duration::from_millis(u64::from(deadline_ms)), waiting);
-    // A job that this host does not end goes on at the next one.
-    match app.cut.run_until_cancelled(waiting).await {
+    // A job that this host does not end goes on at the next one, and so does one without its client.
+    let waiting = gone.run_until_cancelled(app.cut.run_until_cancelled(waiting));
+    match waiting.await.flatten() {
         Some(Ok(Ok(Some(answered)))) => Ok(answered),
         Some(Ok(Err(refusal))) => Err(refusal),
         Some(Ok(Ok(None)) | Err(_)) | None => Ok(acceptance(id)),

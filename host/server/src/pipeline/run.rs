@@ -23,8 +23,7 @@ use super::{
     accept, admit, call, claim, client, family, host, identify, matched, read, scope, validate,
 };
 use crate::app::App;
-use crate::bounds::holder::Holder;
-use crate::bounds::lines::SharedTurn;
+use crate::bounds::lines::Turn;
 use crate::http::Peer;
 use crate::route::Walk;
 
@@ -52,7 +51,7 @@ async fn run_once(
     app: &Arc<App>,
     trail: &mut Trail,
     accepted: &mut Accepted,
-    turn: &mut Option<SharedTurn>,
+    turn: &mut Option<Turn>,
     gone: &CancellationToken,
 ) -> Result<Option<Answered>, Refusal> {
     let located = family::locate(app, trail, accepted)?;
@@ -60,7 +59,7 @@ async fn run_once(
     let (located, caller) = scope::resolve(app, trail, identified).await?;
     let matched = matched::find(app, trail, located, caller).await?;
     pace::check_credential(matched.caller().identity(), matched.operation().contract())?;
-    let mut pace = Paced { trail: &mut *trail, accepted: &mut *accepted };
+    let mut pace = Paced { trail: &mut *trail, accepted: &*accepted };
     let admitted = admit::admit(app, matched, &mut pace).await?;
     let body = read::read(app, trail, &admitted, accepted).await?;
     let waited = wait_turn(app, &admitted, turn).await?;
@@ -83,14 +82,14 @@ async fn run_once(
     }?;
     let claim = match claim::claim(app, &trail.id, &validated).await? {
         Claimed::Free(claim) => claim,
-        known => return client::replay(app, trail, &validated, known).await.map(Some),
+        known => return client::replay(app, trail, &validated, known, gone).await.map(Some),
     };
     match validated.operation().clone() {
         Operation::Guest(served, operation) => {
             // The key stays taken on this replica until the answer is there, a job's included.
             let way = client::way(trail, &validated, &operation, accepted, claim.clone(), gone);
             let ended = call::handle(app, trail, &validated, way).await?;
-            client::deliver(app, validated.caller(), &served, &operation, ended).await
+            client::deliver(app, validated.caller(), &served, &operation, ended, gone).await
         }
         Operation::Host(entry) => {
             let caller = validated.caller().clone();
@@ -105,7 +104,7 @@ async fn run_once(
 async fn wait_turn(
     app: &App,
     admitted: &Admitted,
-    turn: &mut Option<SharedTurn>,
+    turn: &mut Option<Turn>,
 ) -> Result<bool, Refusal> {
     let Operation::Host(entry) = admitted.operation() else { return Ok(false) };
     let line = match entry.route.walks {
@@ -116,12 +115,10 @@ async fn wait_turn(
     if turn.is_some() {
         return Ok(false);
     }
-    let organization = admitted.caller().organization();
-    let path = Holder::of(admitted.caller().identity()).path(organization, usize::MAX);
-    let holder = path.floor().map_or(organization, |share| &share.name);
-    *turn = line.take(organization, holder);
+    let (organization, by) = (admitted.caller().organization(), admitted.caller().scope().sharer());
+    *turn = line.take(organization, &by);
     if turn.is_none() {
-        *turn = Some(line.wait(organization, holder).await?);
+        *turn = Some(line.wait(organization, &by).await?);
         return Ok(true);
     }
     Ok(false)
