@@ -210,7 +210,7 @@ impl Endpoints {
             let is_within = |name: &String| until.as_ref().is_none_or(|until| name <= until);
             let mut before = after.clone();
             loop {
-                let page = store.groups_due(&Delivery::all(), &after, PAGE).await?;
+                let page = store.groups_due(&Delivery::all(), (&after, None), PAGE).await?;
                 for group in page.due.into_iter().filter(|group| is_within(&group.name)) {
                     if !self.ask(&group.name, &group.reach, &begin) {
                         passed_over.get_or_insert(before);

@@ -2,14 +2,17 @@
 //!
 //! Knows the names of lease groups, and nothing of what a row says or of what is done with it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound::{Excluded, Unbounded};
 use std::time::Duration;
 
 use charter_engine::job::sharer_of;
 use charter_kernel::lease::{self, organization_and_kind};
-use charter_kernel::unit::{Space, Take, Taken, Unit};
+use charter_kernel::unit::{Applied, Space, Take, Taken, Unit};
 use charter_store::{CommitError, GroupsDue, ReadError};
-use futures::future::join_all;
+use futures::future::BoxFuture;
+use futures::stream::FuturesUnordered;
+use futures::{FutureExt as _, StreamExt as _};
 use tokio::time::Instant;
 
 use super::round::{DueGroup, Round};
@@ -19,11 +22,14 @@ use crate::app::App;
 pub(super) const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Groups that are looked at in one look; the next one goes on behind them.
 const GROUPS_MAX: usize = 10_000;
-/// Groups that are read at once. An organization that has more has so many looked at in each look, one
-/// page after the other, so that many groups of one make no others' rows slow.
+/// Groups that are read at once. An organization that has more is large, and has so many looked at in its
+/// turn, one page after the other, so that many groups of one make no others' rows slow.
 const PAGE: u32 = 256;
-/// How often a further page of a large organization's groups is looked at, at least.
+/// How often it is a large organization's turn.
 const LARGE_EVERY: Duration = Duration::from_millis(200);
+/// How long a look waits for the rows of one organization to be taken. Those that take longer are the next
+/// looks': nobody's rows wait behind the commits of others.
+const TAKE_WAIT: Duration = Duration::from_millis(20);
 /// Organizations that have more than a page, and are looked at so.
 const LARGE_MAX: usize = 64;
 /// A look at many groups takes its time: so many times as long, and [`LOOK_EVERY`] at most, the next
@@ -55,11 +61,24 @@ pub(super) struct Fair {
     after: String,
     /// The last group that was looked at of each organization that has more than a page.
     large: BTreeMap<String, String>,
+    /// The large organization that had its turn last, and when it is the next one's.
+    large_turn: (String, Instant),
+    /// Rows that are being taken.
+    taking: FuturesUnordered<BoxFuture<'static, TakeEnded>>,
+    /// Their groups.
+    taking_of: BTreeSet<String>,
     /// Groups that may have more of what is due than was taken of them in the look before.
     more: Vec<String>,
     /// When the next of the groups that were looked at since the first one is due.
     next: Option<charter_kernel::time::Instant>,
     rested_at: Instant,
+}
+
+/// The end of taking so many rows of a group.
+struct TakeEnded {
+    group: String,
+    asked: usize,
+    applied: Result<Applied, CommitError>,
 }
 
 /// The findings of a look.
@@ -89,7 +108,21 @@ impl Fair {
     pub(super) fn new(space: Space, lease_ms: i64, places: usize) -> Self {
         let (round, rested_at) = (Round::new(places), Instant::now());
         let (after, large, more) = (String::new(), BTreeMap::new(), Vec::new());
-        Self { space, lease_ms, round, after, large, more, next: None, rested_at }
+        let (large_turn, next) = ((String::new(), rested_at), None);
+        let (taking, taking_of) = (FuturesUnordered::new(), BTreeSet::new());
+        Self {
+            space,
+            lease_ms,
+            round,
+            after,
+            large,
+            large_turn,
+            taking,
+            taking_of,
+            more,
+            next,
+            rested_at,
+        }
     }
 
     /// Takes what is due of groups whose kind is `wanted`, as far as there are places.
@@ -99,65 +132,85 @@ impl Fair {
         wanted: impl Fn(&str) -> bool,
     ) -> Result<Looked, LookError> {
         tokio::time::sleep_until(self.rested_at).await;
+        let of_large = self.scan_large(app).await?;
         let began = Instant::now();
         let GroupsDue { due: mut groups, next, last } = self.scan(app).await?;
         self.rested_at = Instant::now() + (REST * began.elapsed()).min(LOOK_EVERY);
+        groups.extend(of_large.due);
         groups.sort_by_key(|group| group.due);
-        let next = next.into_iter().chain(self.next.take()).min();
-        let wait = match last {
-            Some(_) => Duration::ZERO,
-            None if !self.large.is_empty() => wait_for(app, next).min(LARGE_EVERY),
-            None => wait_for(app, next),
-        };
+        let next = next.into_iter().chain(of_large.next).chain(self.next.take()).min();
+        let mut wait = if last.is_some() { Duration::ZERO } else { wait_for(app, next) };
+        if !self.large.is_empty() {
+            wait = wait.min(self.large_turn.1.saturating_duration_since(Instant::now()));
+        }
         self.next = next.filter(|_| last.is_some());
         self.after = last.unwrap_or_default();
         let more = std::mem::take(&mut self.more);
         let found = groups.iter().map(|group| group.name.as_str());
         let found = found.filter(|name| !more.iter().any(|more| more == name));
         let names = more.iter().map(String::as_str).chain(found);
-        let due: Vec<_> =
-            names.filter(|name| wanted(organization_and_kind(name).1)).map(due_of).collect();
+        let due: Vec<_> = names
+            .filter(|name| wanted(organization_and_kind(name).1) && !self.taking_of.contains(*name))
+            .map(due_of)
+            .collect();
         let counts = self.round.pick(&due);
         // Those that found no place now stand behind those of which rows are taken.
         let waiting = more.iter().filter(|name| {
             due.iter().zip(&counts).any(|(due, count)| due.group == **name && *count == 0)
         });
         let waiting: Vec<_> = waiting.cloned().collect();
-        let picked: Vec<_> = due.into_iter().zip(counts).filter(|(_, count)| *count > 0).collect();
-        let taken = self.take(app, &picked).await?;
+        for (due, count) in due.into_iter().zip(counts).filter(|(_, count)| *count > 0) {
+            self.begin(app, due, count);
+        }
+        let taken = self.collect().await?;
         self.more.extend(waiting);
         self.more.truncate(PAGE as usize);
+        let wait = if self.taking.is_empty() { wait } else { wait.min(TAKE_WAIT) };
         Ok(Looked { taken, wait })
     }
 
-    /// Reads a page of each large organization's groups, and the groups of all others.
+    /// Reads a page of the groups of the large organization whose turn it is.
+    async fn scan_large(&mut self, app: &App) -> Result<GroupsDue, ReadError> {
+        let (before, at) = &self.large_turn;
+        let began = Instant::now();
+        let behind = self.large.range::<str, _>((Excluded(before.as_str()), Unbounded)).next();
+        let turn = behind.or_else(|| self.large.first_key_value()).filter(|_| began >= *at);
+        let Some((name, after)) = turn.map(|(name, after)| (name.clone(), after.clone())) else {
+            return Ok(GroupsDue::default());
+        };
+        let start = lease::groups_of(&name);
+        let end = start.clone() + END;
+        let page = app.store.groups_due(&self.space, (&after, Some(&end)), PAGE).await?;
+        match page.last.clone() {
+            None if after == start => drop(self.large.remove(&name)),
+            last => drop(self.large.insert(name.clone(), last.unwrap_or(start))),
+        }
+        let share = LARGE_EVERY / u32::try_from(self.large.len()).unwrap_or(1).max(1);
+        self.large_turn = (name, Instant::now() + share.max(REST * began.elapsed()));
+        Ok(page)
+    }
+
+    /// Reads the groups of all but the large organizations.
     async fn scan(&mut self, app: &App) -> Result<GroupsDue, ReadError> {
-        let mut all = GroupsDue::default();
-        let mut note = |page: GroupsDue| {
+        let organization = |group: &str| organization_and_kind(group).0.to_owned();
+        let (mut all, mut after, mut seen) = (GroupsDue::default(), self.after.clone(), 0);
+        loop {
+            let large = self.large.keys().map(|name| lease::groups_of(name));
+            let large = large.into_iter().find(|start| *start > after);
+            let within = (after.as_str(), large.as_deref());
+            let page = app.store.groups_due(&self.space, within, PAGE).await?;
             all.next = all.next.into_iter().chain(page.next).min();
             all.due.extend(page.due);
-            page.last
-        };
-        let organization = |group: &str| organization_and_kind(group).0.to_owned();
-        for (name, after) in std::mem::take(&mut self.large) {
-            let mut page = app.store.groups_due(&self.space, &after, PAGE).await?;
-            page.due.retain(|group| organization(&group.name) == name);
-            if let Some(last) = note(page).filter(|last| organization(last) == name) {
-                self.large.insert(name, last);
-            }
-        }
-        let mut after = self.after.clone();
-        let mut seen = 0;
-        loop {
-            let page = app.store.groups_due(&self.space, &after, PAGE).await?;
-            let Some(last) = note(page) else { break };
+            let Some(last) = page.last else {
+                let Some(start) = large else { break };
+                after = start + END;
+                continue;
+            };
             seen += PAGE as usize;
             let name = organization(&last);
-            let is_its_alone = organization(&after) == name;
-            let is_large = self.large.contains_key(&name);
-            if is_its_alone && (is_large || self.large.len() < LARGE_MAX) {
+            if organization(&after) == name && self.large.len() < LARGE_MAX {
                 after = lease::groups_of(&name) + END;
-                self.large.entry(name).or_insert(last);
+                self.large.insert(name, last);
             } else {
                 after = last;
             }
@@ -166,33 +219,35 @@ impl Fair {
                 break;
             }
         }
-        // A large organization's page may be one of those that are read for all.
-        all.due.sort_by(|one, other| one.name.cmp(&other.name));
-        all.due.dedup_by(|one, other| one.name == other.name);
         Ok(all)
     }
 
-    async fn take(
-        &mut self,
-        app: &App,
-        picked: &[(DueGroup<'_>, usize)],
-    ) -> Result<Vec<(String, Taken)>, CommitError> {
-        let until = app.clock.now().plus_ms(self.lease_ms);
-        // Each in its organization's turn: nobody's takes wait behind those of others.
-        let take = |(due, count): &(DueGroup<'_>, usize)| {
-            let take = Take {
-                reach: None,
-                space: self.space.clone(),
-                group: due.group.to_owned(),
-                until,
-                tokens: (0..*count).map(|_| uuid::Uuid::now_v7().to_string()).collect(),
-            };
-            let organization = due.organization.to_owned();
-            app.store.commit(Unit { organization, takes: vec![take], ..Unit::default() })
+    /// Begins to take so many rows of a group, in its organization's turn.
+    fn begin(&mut self, app: &App, due: DueGroup<'_>, count: usize) {
+        let take = Take {
+            reach: None,
+            space: self.space.clone(),
+            group: due.group.to_owned(),
+            until: app.clock.now().plus_ms(self.lease_ms),
+            tokens: (0..count).map(|_| uuid::Uuid::now_v7().to_string()).collect(),
         };
+        let organization = due.organization.to_owned();
+        let unit = Unit { organization, takes: vec![take], ..Unit::default() };
+        let (store, group) = (app.store.clone(), due.group.to_owned());
+        self.taking_of.insert(group.clone());
+        let take =
+            async move { TakeEnded { applied: store.commit(unit).await, group, asked: count } };
+        self.taking.push(take.boxed());
+    }
+
+    /// The rows that are taken by now, each with its group. The first are waited for, and the others no
+    /// longer than it takes to look.
+    async fn collect(&mut self) -> Result<Vec<(String, Taken)>, CommitError> {
         let (mut all, mut failed) = (Vec::new(), None);
-        let applied = join_all(picked.iter().map(take)).await;
-        for ((due, count), applied) in picked.iter().zip(applied) {
+        let mut until = Instant::now() + TAKE_WAIT;
+        while let Ok(Some(ended)) = tokio::time::timeout_at(until, self.taking.next()).await {
+            let TakeEnded { group, asked, applied } = ended;
+            self.taking_of.remove(&group);
             let taken: Vec<_> = match applied {
                 Ok(applied) => applied.taken.into_iter().flatten().collect(),
                 Err(error) => {
@@ -200,13 +255,14 @@ impl Fair {
                     Vec::new()
                 }
             };
-            if taken.len() == *count {
-                self.more.push(due.group.to_owned());
+            for _ in taken.len()..asked {
+                self.round.leave(&due_of(&group));
             }
-            for _ in taken.len()..*count {
-                self.round.leave(due);
+            all.extend(taken.iter().cloned().map(|taken| (group.clone(), taken)));
+            if taken.len() == asked {
+                self.more.push(group);
             }
-            all.extend(taken.into_iter().map(|taken| (due.group.to_owned(), taken)));
+            until = until.min(Instant::now() + WAIT_MIN);
         }
         // The next look finds the ones that could not be taken; others' work goes on.
         failed.filter(|_| all.is_empty()).map_or(Ok(all), Err)

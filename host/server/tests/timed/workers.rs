@@ -454,6 +454,41 @@ async fn what_a_schedule_missed_is_enqueued_once_and_the_next_occurrence_again()
     bed.end().await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_group_of_an_organization_that_has_thousands_comes_to_its_turn_and_others_beside_it()
+{
+    const GROUPS: usize = 1_500;
+    let bed = Bed::new().await;
+    let due_at = bed.timed.now().plus_ms(1);
+    let schedule = |organization: &str, n: usize| {
+        let mut job = record("tidy");
+        job["owner"]["organization"] = organization.into();
+        let body =
+            serde_json::json!({ "key": "k", "cron": "0 0 1 1 *", "time_zone": "UTC", "job": job });
+        let group = lease::group(organization, &format!("shelf/pinned/project/{n:04}"));
+        let draft =
+            Draft { lease: Some((group, due_at)), body: body.to_string(), ..Draft::default() };
+        let reach = Reach::organization(organization);
+        Write::Insert { key: Key::new(&reach, &schedules(), format!("{n:04}")), draft }
+    };
+    for at in (0..GROUPS).step_by(500) {
+        bed.commit((at..at + 500).map(|n| schedule(ORGANIZATION, n)).collect()).await;
+    }
+    // One before it by name, and one behind it.
+    let others = ["018f0000-0000-7000-8000-000000000000", "018f0000-0000-7000-8000-000000000002"];
+    bed.commit(others.map(|other| schedule(other, 0)).into()).await;
+    let told = async |organization: &str| {
+        let groups = lease::groups_of(organization);
+        bed.store.in_groups(&jobs(), &groups, 10_000).await.expect("the store answers")
+    };
+    bed.timed.pass(1);
+    for other in others {
+        until(&bed, "the other organization's has fired", async || told(other).await == 1).await;
+    }
+    until(&bed, "all have fired", async || told(ORGANIZATION).await == GROUPS as u64).await;
+    bed.end().await;
+}
+
 fn shelf(due_at: Instant, body: String) -> Draft {
     let lease = Some((format!("{ORGANIZATION}/shelf"), due_at));
     Draft { lease, body, ..Draft::default() }

@@ -6,7 +6,7 @@ use charter_kernel::time::Instant;
 use charter_kernel::unit::{Key, Row, Space};
 
 use super::Store;
-use super::standing::groups;
+use super::standing::{END, groups};
 use crate::connection::reading;
 use crate::document::{columns, read_row};
 use crate::error::ReadError;
@@ -27,7 +27,8 @@ impl Store {
             .database
             .dialect
             .sql(concat!(groups!(), "SELECT g.name FROM g WHERE g.name IS NOT NULL"));
-        let query = query(sql).bind(space.as_str()).bind(after.to_owned()).bind(i64::from(limit));
+        let query =
+            query(sql).bind(space.as_str()).bind(after.to_owned()).bind(i64::from(limit)).bind(END);
         let rows = reading(query.fetch_all(self.readers())).await?;
         let names = rows.iter().map(|row| row.try_get::<String>(0)).collect::<sqlx::Result<_>>();
         let mut names: Vec<String> = names.map_err(|error| ReadError::Failed(Some(error)))?;

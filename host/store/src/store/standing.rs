@@ -11,19 +11,22 @@ use crate::query::{GroupDue, GroupStanding, GroupsDue};
 use crate::sql::{Row, query};
 use crate::standing::{COUNTED_MAX, Group, Seen};
 
-/// Names the groups of a space of the host (`$1`) behind one (`$2`) as `g`, so many of them (`$3`),
-/// each by one step through the index.
+/// Names the groups of a space of the host (`$1`) behind one (`$2`) and before another (`$4`) as `g`, so
+/// many of them (`$3`), each by one step through the index.
 macro_rules! groups {
     () => {
         "WITH RECURSIVE g(name, n) AS ( \
-           SELECT MIN(lease_group), CAST(1 AS BIGINT) FROM documents WHERE space = $1 AND lease_group > $2 \
+           SELECT MIN(lease_group), CAST(1 AS BIGINT) FROM documents WHERE space = $1 AND lease_group > $2 AND lease_group < $4 \
              AND lease_group IS NOT NULL AND space >= 'host.' AND space < 'host/' \
            UNION ALL SELECT (SELECT MIN(d.lease_group) FROM documents d WHERE d.space = $1 AND d.lease_group > g.name \
-             AND d.lease_group IS NOT NULL AND d.space >= 'host.' AND d.space < 'host/'), g.n + 1 FROM g \
+             AND d.lease_group < $4 AND d.lease_group IS NOT NULL AND d.space >= 'host.' AND d.space < 'host/'), g.n + 1 FROM g \
              WHERE g.name IS NOT NULL AND g.n < $3) "
     };
 }
 pub(super) use groups;
+
+/// Behind all names.
+pub(super) const END: &str = "\u{10FFFF}";
 
 impl Store {
     /// The numbers of a group now. Exact while no more than 20,000 of its rows are held or put off.
@@ -86,17 +89,41 @@ impl Store {
         Ok(counted as u64)
     }
 
+    /// The same by group.
+    pub async fn rows_by_group(
+        &self,
+        space: &Space,
+        prefix: &str,
+        max: u64,
+    ) -> Result<Vec<(String, u64)>, ReadError> {
+        let sql = self.inner.database.dialect.sql(
+            "SELECT f.name, count(*) FROM (SELECT d.lease_group AS name FROM documents d WHERE d.space = $1 AND d.lease_group >= $2 \
+             AND d.lease_group < $3 AND d.lease_group IS NOT NULL AND d.space >= 'host.' AND d.space < 'host/' \
+             ORDER BY d.lease_group LIMIT $4 + 0) f GROUP BY f.name",
+        );
+        let query = query(sql).bind(space.as_str()).bind(prefix.to_owned());
+        let query = query.bind(format!("{prefix}{}", char::MAX));
+        let query = query.bind(i64::try_from(max).unwrap_or(i64::MAX));
+        let rows = reading(query.fetch_all(self.readers())).await?;
+        let read = |row: &Row| -> sqlx::Result<(String, u64)> {
+            Ok((row.try_get(0)?, row.try_get::<i64>(1)?.unsigned_abs()))
+        };
+        let rows = rows.iter().map(read).collect::<sqlx::Result<_>>();
+        rows.map_err(|error| ReadError::Failed(Some(error)))
+    }
+
     /// A page of the groups of a space of the host, of whatever reach, by their names: so many
-    /// behind this one. No name is empty, so that all are behind the empty one.
+    /// behind this one, and before the other if there is one. No name is empty, so that all are behind the
+    /// empty one.
     pub async fn groups_due(
         &self,
         space: &Space,
-        after: &str,
+        (after, before): (&str, Option<&str>),
         limit: u32,
     ) -> Result<GroupsDue, ReadError> {
         let sql = self.inner.database.dialect.sql(concat!(
             groups!(),
-            "SELECT s.name, s.due, CASE WHEN s.due <= $4 THEN (SELECT d.reach FROM documents d WHERE d.space = $1 \
+            "SELECT s.name, s.due, CASE WHEN s.due <= $5 THEN (SELECT d.reach FROM documents d WHERE d.space = $1 \
                AND d.lease_group = s.name AND d.lease_group IS NOT NULL AND d.space >= 'host.' AND d.space < 'host/' \
                ORDER BY d.due_at LIMIT 1) END \
              FROM (SELECT g.name AS name, (SELECT MIN(d.due_at) FROM documents d WHERE d.space = $1 AND d.lease_group = g.name \
@@ -105,7 +132,7 @@ impl Store {
         ));
         let now = self.now();
         let query = query(sql).bind(space.as_str()).bind(after.to_owned());
-        let query = query.bind(i64::from(limit)).bind(now.0);
+        let query = query.bind(i64::from(limit)).bind(before.unwrap_or(END).to_owned()).bind(now.0);
         let rows = reading(query.fetch_all(self.readers())).await?;
         let read = |row: &Row| -> sqlx::Result<(String, Option<i64>, Option<String>)> {
             Ok((row.try_get(0)?, row.try_get(1)?, row.try_get(2)?))

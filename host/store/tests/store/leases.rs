@@ -160,7 +160,7 @@ async fn jobs_are_taken_across_all_reaches(bed: Bed) {
             .await
             .unwrap();
     }
-    let page = bed.store.groups_due(&jobs, "", 10).await.unwrap();
+    let page = bed.store.groups_due(&jobs, ("", None), 10).await.unwrap();
     let names = page.due.iter().map(|group| &*group.name);
     assert_eq!((names.collect::<Vec<_>>(), page.next, page.last), (vec!["mail"], None, None));
     let reach = &page.due[0].reach;
@@ -186,7 +186,8 @@ async fn groups_that_are_due_are_read_page_by_page(bed: Bed) {
         due: now.plus_ms(in_ms),
         reach: Reach::organization(name),
     };
-    let page = async |after, limit| bed.store.groups_due(&jobs, after, limit).await.unwrap();
+    let page =
+        async |after, limit| bed.store.groups_due(&jobs, (after, None), limit).await.unwrap();
     let first = GroupsDue {
         due: vec![due("a", -3)],
         next: Some(now.plus_ms(60_000)),
@@ -200,6 +201,8 @@ async fn groups_that_are_due_are_read_page_by_page(bed: Bed) {
     };
     assert_eq!(page("b", 10).await, last);
     assert_eq!(page("e", 1).await, GroupsDue::default());
+    let within = bed.store.groups_due(&jobs, ("a", Some("d")), 10).await.unwrap();
+    assert_eq!((within.due, within.last), (vec![due("c", -1)], None));
 }
 
 async fn what_is_put_off_is_read_group_by_group_and_page_by_page(bed: Bed) {
