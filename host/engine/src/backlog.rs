@@ -1,7 +1,7 @@
 //! How many jobs may wait, and how many schedules there may be: an account for each organization
 //! and kind, of all that calls of this process ask for and commit.
 //!
-//! Counts only; knows no row. Invariant: the rows of the last count, all that this process has
+//! Counts only; knows no row, and of whose rows they are the names alone. Invariant: the rows of the last count, all that this process has
 //! committed since that count began, and all that is in flight are together no more than the limit.
 //! A unit counts from the moment at which a guest asks for it until a count that began after its
 //! commit. So calls of this process cannot go over a limit together, whatever they do between
@@ -12,11 +12,13 @@
 //! To count costs a look at each row. So a count is known for a moment, and one caller counts for
 //! all; and so is, where many jobs were counted, that there is no room.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::time::Instant;
+
+use crate::job::room::{Part, Waiting};
 
 /// How long a count is known far below the limit, and how long others rely on who counts anew.
 const ROOM_KNOWN: Duration = Duration::from_millis(100);
@@ -65,11 +67,13 @@ struct Account {
 /// A count of committed rows.
 #[derive(Debug)]
 struct Count {
-    rows: u64,
+    rows: Waiting,
     /// The account's `committed` when it began: so many are surely among the rows, or have ended.
     start: CountStart,
     /// The greatest limit by which it left no room; 0 where there is none.
     full_at: u64,
+    /// Those who had as much as they leave free.
+    full_for: HashSet<String>,
     at: Instant,
 }
 
@@ -127,23 +131,24 @@ impl Backlog {
 }
 
 impl Account {
-    /// No more than so many stand or are in flight, by that count.
-    fn most(&self, count: &Count) -> u64 {
-        let since = self.committed.saturating_sub(count.start.0);
-        count.rows.saturating_add(since).saturating_add(self.in_flight)
+    /// No more than so many stand or are in flight beside those that were counted then.
+    fn since(&self, count: &Count) -> u64 {
+        self.committed.saturating_sub(count.start.0).saturating_add(self.in_flight)
     }
 
     /// Asks for one more, without a count where enough is known.
-    fn ask(&mut self, max: u64) -> Verdict {
+    fn ask(&mut self, part: &Part) -> Verdict {
         if let Some(count) = &self.count {
-            let (most, age) = (self.most(count), count.at.elapsed());
-            if max <= count.full_at && age < NEAR_KNOWN {
+            let (since, age) = (self.since(count), count.at.elapsed());
+            if count.is_full(part) && age < NEAR_KNOWN {
                 return Verdict::Full;
             }
-            let is_far = most.saturating_mul(ROOM_PARTS) <= max;
+            let most = count.rows.all().saturating_add(since);
+            let is_far = most.saturating_mul(ROOM_PARTS) <= part.max();
             let known = if is_far { ROOM_KNOWN } else { NEAR_KNOWN };
             let others_count = self.counting.is_some_and(|begun| begun.elapsed() < ROOM_KNOWN);
-            if most < max && (age < known || (others_count && age < KNOWN_MAX)) {
+            let leaves = count.rows.leaves_beside(since, part);
+            if leaves && (age < known || (others_count && age < KNOWN_MAX)) {
                 self.in_flight += 1;
                 return Verdict::Admitted;
             }
@@ -153,20 +158,33 @@ impl Account {
     }
 
     /// Asks for one more, once rows were counted. Of two counts the one that began later is kept.
-    fn ask_by_count(&mut self, kind: Kind, start: CountStart, rows: u64, max: u64) -> bool {
+    fn ask_by_count(&mut self, kind: Kind, start: CountStart, rows: Waiting, part: &Part) -> bool {
         self.counting = None;
         let mut count = match self.count.take() {
             Some(count) if count.start > start => count,
-            _ => Count { rows, start, full_at: 0, at: Instant::now() },
+            _ => Count { rows, start, full_at: 0, full_for: HashSet::new(), at: Instant::now() },
         };
-        let is_admitted = self.most(&count) < max;
+        let since = self.since(&count);
+        let is_admitted = count.rows.leaves_beside(since, part);
         // The place of a removed schedule is free at once.
-        if !is_admitted && kind == Kind::Job && count.rows >= QUICK_MAX {
-            count.full_at = count.full_at.max(max);
+        if !is_admitted && kind == Kind::Job && count.rows.all() >= QUICK_MAX {
+            let is_its_own = count.rows.all().saturating_add(since) < part.max();
+            match part.sharer().filter(|_| is_its_own) {
+                Some(sharer) => drop(count.full_for.insert(sharer.to_owned())),
+                None => count.full_at = count.full_at.max(part.max()),
+            }
         }
         self.count = Some(count);
         self.in_flight += u64::from(is_admitted);
         is_admitted
+    }
+}
+
+impl Count {
+    /// Whether it left no room for this part, or for a larger one.
+    fn is_full(&self, part: &Part) -> bool {
+        let is_used = part.sharer().is_some_and(|sharer| self.full_for.contains(sharer));
+        is_used || part.max() <= self.full_at
     }
 }
 
@@ -177,11 +195,10 @@ impl AttemptCount {
         own.or_insert_with_key(|name| Own { account: backlog.account(name), asked: 0 })
     }
 
-    /// Asks for one more, where an organization may have `max`. Somebody who may have less of the same asks
-    /// with less.
-    pub(crate) fn ask(&mut self, kind: Kind, organization: &str, max: u64) -> Verdict {
+    /// Asks for one more, in that part of what an organization may have.
+    pub(crate) fn ask(&mut self, kind: Kind, organization: &str, part: &Part) -> Verdict {
         let own = self.own(kind, organization);
-        let verdict = lock(&own.account).ask(max);
+        let verdict = lock(&own.account).ask(part);
         own.asked += u64::from(verdict == Verdict::Admitted);
         verdict
     }
@@ -192,11 +209,11 @@ impl AttemptCount {
         &mut self,
         kind: Kind,
         organization: &str,
-        (start, rows): (CountStart, u64),
-        max: u64,
+        (start, rows): (CountStart, Waiting),
+        part: &Part,
     ) -> bool {
         let own = self.own(kind, organization);
-        let is_admitted = lock(&own.account).ask_by_count(kind, start, rows, max);
+        let is_admitted = lock(&own.account).ask_by_count(kind, start, rows, part);
         own.asked += u64::from(is_admitted);
         is_admitted
     }
@@ -229,20 +246,34 @@ mod tests {
 
     /// Asks for one more, and counts so many rows where nobody knows.
     fn ask(attempt: &mut AttemptCount, (kind, organization): (Kind, &str), rows: u64) -> bool {
-        const MAX: u64 = 10;
-        match attempt.ask(kind, organization, MAX) {
+        let part = Part::whole(10);
+        match attempt.ask(kind, organization, &part) {
             Verdict::Admitted => true,
             Verdict::Full => false,
-            Verdict::Unknown(start) => attempt.ask_by_count(kind, organization, (start, rows), MAX),
+            Verdict::Unknown(start) => {
+                let counted = (start, Waiting::of_organization(rows));
+                attempt.ask_by_count(kind, organization, counted, &part)
+            }
         }
     }
 
     /// The start of a count that has to be made.
     fn start(attempt: &mut AttemptCount, kind: Kind, max: u64) -> CountStart {
-        match attempt.ask(kind, "a", max) {
+        match attempt.ask(kind, "a", &Part::whole(max)) {
             Verdict::Unknown(start) => start,
             known => panic!("it is known: {known:?}"),
         }
+    }
+
+    /// Asks for one more of the organization's own by a count of its rows.
+    fn count(
+        attempt: &mut AttemptCount,
+        kind: Kind,
+        (start, rows): (CountStart, u64),
+        max: u64,
+    ) -> bool {
+        let counted = (start, Waiting::of_organization(rows));
+        attempt.ask_by_count(kind, "a", counted, &Part::whole(max))
     }
 
     #[test]
@@ -285,16 +316,20 @@ mod tests {
         let backlog = Arc::new(Backlog::default());
         let mut attempt = backlog.attempt();
         let first = start(&mut attempt, Kind::Job, 100);
-        assert!(attempt.ask_by_count(Kind::Job, "a", (first, 23), 100));
+        assert!(count(&mut attempt, Kind::Job, (first, 23), 100));
         tokio::time::advance(NEAR_KNOWN).await;
-        assert_eq!(attempt.ask(Kind::Job, "a", 100), Verdict::Admitted);
-        assert_eq!(attempt.ask(Kind::Job, "a", 100), Verdict::Admitted);
+        assert_eq!(attempt.ask(Kind::Job, "a", &Part::whole(100)), Verdict::Admitted);
+        assert_eq!(attempt.ask(Kind::Job, "a", &Part::whole(100)), Verdict::Admitted);
         // More than a quarter now.
         let second = start(&mut attempt, Kind::Job, 100);
         let mut other = backlog.attempt();
-        assert_eq!(other.ask(Kind::Job, "a", 100), Verdict::Admitted, "somebody counts already");
-        assert!(attempt.ask_by_count(Kind::Job, "a", (second, 23), 100));
-        assert_eq!(other.ask(Kind::Job, "a", 100), Verdict::Admitted);
+        assert_eq!(
+            other.ask(Kind::Job, "a", &Part::whole(100)),
+            Verdict::Admitted,
+            "somebody counts already"
+        );
+        assert!(count(&mut attempt, Kind::Job, (second, 23), 100));
+        assert_eq!(other.ask(Kind::Job, "a", &Part::whole(100)), Verdict::Admitted);
         tokio::time::advance(NEAR_KNOWN).await;
         start(&mut other, Kind::Job, 100);
         tokio::time::advance(ROOM_KNOWN).await;
@@ -313,8 +348,12 @@ mod tests {
             [(Kind::Job, 9_000, true), (Kind::Job, 100, false), (Kind::Schedule, 9_000, false)]
         {
             let first = start(&mut attempt, kind, max);
-            assert!(!attempt.ask_by_count(kind, "a", (first, max), max));
-            assert_eq!(attempt.ask(kind, "a", max) == Verdict::Full, is_known, "{kind:?} {max}");
+            assert!(!count(&mut attempt, kind, (first, max), max));
+            assert_eq!(
+                attempt.ask(kind, "a", &Part::whole(max)) == Verdict::Full,
+                is_known,
+                "{kind:?} {max}"
+            );
             tokio::time::advance(NEAR_KNOWN).await;
             start(&mut attempt, kind, max);
         }
@@ -326,10 +365,33 @@ mod tests {
         let backlog = Arc::new(Backlog::default());
         let mut attempt = backlog.attempt();
         let first = start(&mut attempt, Kind::Job, 300);
-        assert!(!attempt.ask_by_count(Kind::Job, "a", (first, 300), 300));
-        assert_eq!(attempt.ask(Kind::Job, "a", 300), Verdict::Full);
-        assert_eq!(attempt.ask(Kind::Job, "a", 600), Verdict::Admitted);
-        assert_eq!(attempt.ask(Kind::Job, "a", 200), Verdict::Full);
+        assert!(!count(&mut attempt, Kind::Job, (first, 300), 300));
+        assert_eq!(attempt.ask(Kind::Job, "a", &Part::whole(300)), Verdict::Full);
+        assert_eq!(attempt.ask(Kind::Job, "a", &Part::whole(600)), Verdict::Admitted);
+        assert_eq!(attempt.ask(Kind::Job, "a", &Part::whole(200)), Verdict::Full);
+    }
+
+    #[tokio::test]
+    async fn one_who_has_as_much_as_is_free_finds_no_more_and_others_do() {
+        tokio::time::pause();
+        let backlog = Arc::new(Backlog::default());
+        let [mut attempt, mut other] = [(); 2].map(|()| backlog.attempt());
+        let part = |user| Part::of_group(600, &format!("a/shop/pinned/p/{user}"));
+        let counted = || Waiting::of_groups(&[("a/shop/pinned/p/one".to_owned(), 299)]);
+        let ask = |attempt: &mut AttemptCount, user| match attempt.ask(Kind::Job, "a", &part(user))
+        {
+            Verdict::Unknown(start) => {
+                attempt.ask_by_count(Kind::Job, "a", (start, counted()), &part(user))
+            }
+            known => known == Verdict::Admitted,
+        };
+        assert!(ask(&mut attempt, "one") && !ask(&mut attempt, "one"));
+        // Without a count, for a moment.
+        assert_eq!(attempt.ask(Kind::Job, "a", &part("one")), Verdict::Full);
+        assert!((0..100).all(|_| ask(&mut other, "two")));
+        assert_eq!(attempt.ask(Kind::Job, "a", &Part::whole(600)), Verdict::Admitted);
+        tokio::time::advance(NEAR_KNOWN).await;
+        assert!(matches!(attempt.ask(Kind::Job, "a", &part("one")), Verdict::Unknown(_)));
     }
 
     #[test]
@@ -341,10 +403,10 @@ mod tests {
         second.commit();
         let late = start(&mut backlog.attempt(), Kind::Job, 1);
         assert!(late > early);
-        assert!(second.ask_by_count(Kind::Job, "a", (late, 0), 1));
+        assert!(count(&mut second, Kind::Job, (late, 0), 1));
         drop(second);
         // By the earlier one alone the job that has ended would still stand.
-        assert!(first.ask_by_count(Kind::Job, "a", (early, 0), 1));
+        assert!(count(&mut first, Kind::Job, (early, 0), 1));
     }
 
     #[test]
@@ -402,11 +464,11 @@ mod tests {
                     (_, Some((start, None))) => played.counting = Some((start, Some(rows))),
                     (_, Some((start, Some(counted)))) => {
                         let counted = (start, counted.min(MAX));
-                        let admitted = played.count.ask_by_count(Kind::Job, "a", counted, MAX);
+                        let admitted = count(&mut played.count, Kind::Job, counted, MAX);
                         played.asked += u64::from(admitted);
                         played.counting = None;
                     }
-                    (3.., None) if !played.landed => match played.count.ask(Kind::Job, "a", MAX) {
+                    (3.., None) if !played.landed => match played.count.ask(Kind::Job, "a", &Part::whole(MAX)) {
                         Verdict::Admitted => played.asked += 1,
                         Verdict::Full => {}
                         Verdict::Unknown(start) => played.counting = Some((start, None)),
@@ -423,11 +485,11 @@ mod tests {
                 }
             }
             let mut last = backlog.attempt();
-            let more = (0..=MAX).filter(|_| match last.ask(Kind::Job, "a", MAX) {
+            let more = (0..=MAX).filter(|_| match last.ask(Kind::Job, "a", &Part::whole(MAX)) {
                 Verdict::Admitted => true,
                 Verdict::Full => false,
                 Verdict::Unknown(start) => {
-                    last.ask_by_count(Kind::Job, "a", (start, rows), MAX)
+                    count(&mut last, Kind::Job, (start, rows), MAX)
                 }
             });
             prop_assert_eq!(rows + u64::try_from(more.count()).unwrap(), MAX, "no less either");

@@ -10,7 +10,7 @@ use charter_store::{ReadError, WriteError};
 use serde_json::json;
 
 use crate::bindings::charter::primitive::types;
-use crate::job::RETRY_SECONDS;
+use crate::job::room::RETRY_SECONDS;
 use crate::limiter::MemoryLimit;
 
 /// A failure of this code and message.

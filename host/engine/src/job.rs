@@ -6,6 +6,8 @@
 //! other, rebuilds the scope from the record, and calls [`crate::Engine::call`] with
 //! [`crate::Entry::React`].
 
+pub mod room;
+
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -35,50 +37,19 @@ pub const UNIQUE_KEY: &str = "key";
 /// The group of jobs that have ended: nothing hands them out any more.
 pub const ENDED_GROUP: &str = "ended";
 
-/// The group of jobs of which people decide an action: they run by their approval, and nothing else
-/// hands them out.
-pub const PARKED_GROUP: &str = "parked";
+/// In place of its primitive in the group of a job of which people decide an action: it runs by its
+/// approval, and nothing else hands it out.
+const PARKED: &str = "parked";
 
 /// The signal by which a primitive hears of what somebody has sent to a name that it holds.
 pub const NAME: &str = "name";
 
-/// The end of the names of groups of what was sent to names, behind their primitive.
+/// The end of the names of groups of what was sent to names, behind their primitive and before the
+/// organization that has sent it.
 const SENT: &str = "/names";
 /// The same of what pinned credentials and callers of inbound URLs asked for, before the names of the
 /// project and the user that it is of.
 const PINNED: &str = "/pinned/";
-
-/// Users' credentials and strangers find one part in so many of an organization's room.
-const OTHERS_PART: u64 = 2;
-/// One part in so many of it is kept from projects' credentials.
-const PROJECTS_PART: u64 = 4;
-
-/// One part in so many of the room for jobs is kept for those who govern, due at once, and as much beyond it
-/// is for what jobs themselves and providers leave.
-const DUE_PART: u64 = 10;
-
-/// When what found no room among the jobs may come again.
-pub const RETRY_SECONDS: u32 = 30;
-
-/// The room for jobs, with what is beyond it for those that jobs and providers leave.
-pub fn with_beyond(all: u64) -> u64 {
-    all + all / DUE_PART
-}
-
-/// The part of an organization's room, for jobs or for hooks, that what this one asks for finds.
-pub fn part_of(all: u64, behind: Behind) -> u64 {
-    match behind {
-        Behind::User | Behind::Stranger => all / OTHERS_PART,
-        Behind::Project => all - all / PROJECTS_PART,
-        Behind::Organization => all,
-    }
-}
-
-/// The same, without what is kept for jobs that are due at once and that those ask for who govern the
-/// organization.
-pub fn ordinary_part_of(all: u64, behind: Behind) -> u64 {
-    part_of(all, behind).min(all - all / DUE_PART)
-}
 
 /// The indexed moment of the end, by which finished jobs are swept.
 pub const ENDED_AT: &str = "ended_at";
@@ -153,6 +124,7 @@ impl JobRecord {
             owner,
             asked: None,
             pinned: false,
+            sender: None,
             key: None,
             attempts_max: 1,
             deadline_ms: None,
@@ -178,16 +150,24 @@ impl JobRecord {
         self.settled = self.settled.max(attempt);
     }
 
-    /// The row's lease group while it waits or runs. All that others have sent to a name has one of its
-    /// own, and so has what pinned credentials and strangers asked for, of each user and project another,
+    /// The row's lease group while it waits or runs. All that one has sent to names has one of its own,
+    /// and so has what pinned credentials and strangers asked for, of each user and project another,
     /// so that it delays nothing else of the organization's.
     pub fn group(&self) -> String {
         let group = lease::group(&self.owner.organization, &self.primitive);
         match (self.signal == NAME, self.pinned) {
-            (true, _) => group + SENT,
+            (true, _) => {
+                let sender = self.sender.as_ref().map(|sender| format!("/{sender}"));
+                group + SENT + &sender.unwrap_or_default()
+            }
             (false, true) => group + PINNED + &self.whose(),
             (false, false) => group,
         }
+    }
+
+    /// The row's group while people decide an action of it: it counts among what waits of whom it is of.
+    pub fn parked_group(&self) -> String {
+        Self { primitive: PARKED.to_owned(), ..self.clone() }.group()
     }
 
     /// The project that stands behind what a pinned credential or a stranger asked for, and the user of
@@ -308,6 +288,9 @@ pub struct JobRecord {
     /// Whether a pinned credential or a stranger had asked for it, or for the run that left it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub pinned: bool,
+    /// The organization that has sent it to a name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sender: Option<String>,
     /// The unique key within the primitive and reach, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use charter_engine::Claiming;
-use charter_engine::job::{JobRecord, NEVER, PARKED_GROUP};
+use charter_engine::job::{JobRecord, NEVER};
 use charter_engine::{Leave, Nested, Proposal};
 use charter_kernel::governance::hold::{Hold, State};
 use charter_kernel::hex::{hex, sha256};
@@ -245,7 +245,7 @@ impl Job {
             body: serde_json::to_string(&record).map_err(|_| Refusal::internal())?,
             index: record.index(),
             unique: self.unique.clone(),
-            lease: Some((PARKED_GROUP.to_owned(), NEVER)),
+            lease: Some((record.parked_group(), NEVER)),
             ..Draft::default()
         };
         let (key, token) = (self.key.clone(), self.token.clone());
@@ -345,6 +345,7 @@ pub async fn new_approval(
         accounts: Some(accounts(&proposal.pay).cloned().collect()),
         subject: hold.subject.clone(),
         asked_by: request.account.clone(),
+        pinned: request.principal.as_ref().is_some_and(|by| by.behind().is_pinned()),
         policy_ids: hold.decision.rules.clone(),
         approvals_required: hold.decision.approvals_required.max(1),
         decisions: Vec::new(),

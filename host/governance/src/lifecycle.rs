@@ -351,7 +351,7 @@ pub fn answer(approval: &Approval, now: Instant) -> Result<Option<Write>, Refusa
     });
     let owner = owner_of(subject);
     let request = &approval.request_id;
-    let (attempts, pinned) = (ATTEMPTS_MAX, false);
+    let (attempts, pinned) = (ATTEMPTS_MAX, approval.pinned);
     let signal = Sent { primitive, kind: APPROVAL, payload, owner, now, request, attempts, pinned };
     signal.job(&subject.reach()).map(|(key, draft)| Some(Write::Insert { key, draft }))
 }

@@ -4,11 +4,11 @@
 use std::sync::Arc;
 
 use charter_adapters::Adapters;
-use charter_engine::job::{RETRY_SECONDS, jobs};
+use charter_engine::job::jobs;
+use charter_engine::job::room::{Part, RETRY_SECONDS, Waiting};
 use charter_engine::{Engine, Outcome};
 use charter_governance::Governance;
 use charter_kernel::id::OrganizationId;
-use charter_kernel::lease;
 use charter_kernel::refusal::Refusal;
 use charter_kernel::time::Clock;
 use charter_registry::components::{Caller, Registry};
@@ -72,10 +72,11 @@ pub struct App {
 }
 
 impl App {
-    /// Whether so many jobs of an organization wait; false where nobody can tell.
-    pub async fn jobs_are_full(&self, organization: &str, max: u64) -> bool {
-        let waiting = self.store.in_groups(&jobs(), &lease::groups_of(organization), max).await;
-        waiting.is_ok_and(|waiting| waiting >= max)
+    /// Whether so many jobs of an organization wait that this part of the room has none left; false where
+    /// nobody can tell.
+    pub async fn jobs_are_full(&self, organization: &str, part: &Part) -> bool {
+        let waiting = Waiting::count(&self.store, &jobs(), organization, part.max()).await;
+        waiting.is_ok_and(|waiting| !waiting.leaves(part))
     }
 
     /// The refusal of what finds no room among the jobs.

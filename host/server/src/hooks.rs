@@ -12,6 +12,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use charter_engine::hook::HookRecord;
 use charter_engine::job;
+use charter_engine::job::room::{Part, part_of, with_beyond};
 use charter_governance::lifecycle::Called;
 use charter_kernel::hex::hex;
 use charter_kernel::refusal::Refusal;
@@ -165,11 +166,14 @@ pub async fn take(
     enter(app, request, hook)?;
     // A provider's word has happened; anybody calls the others.
     let all = app.config.jobs.waiting_max;
-    let max = match hook.provider() {
-        Some(_) => job::with_beyond(all),
-        None => job::part_of(all, Behind::Stranger),
+    let part = match hook.provider() {
+        Some(_) => Part::whole(with_beyond(all)),
+        None => {
+            let group = job::line_of(&hook.primitive, &hook.owner);
+            Part::of_group(part_of(all, Behind::Stranger), &group)
+        }
     };
-    if app.jobs_are_full(&hook.owner.organization, max).await {
+    if app.jobs_are_full(&hook.owner.organization, &part).await {
         let told = "Too much waits for the one that the call is for.";
         return Err(App::word_jobs_full(told));
     }

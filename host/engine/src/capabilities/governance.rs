@@ -24,7 +24,7 @@ use crate::failure::{
     failure, invalid, not_configured, not_found, undeclared, unread, write_failure,
 };
 use crate::handles::Permit;
-use crate::leave::{Granted, Leave, Proposal, Ungranted, caps_space, own_scope};
+use crate::leave::{Deferred, Granted, Leave, Proposal, Ungranted, caps_space, own_scope};
 use crate::run::waiting::Waiting;
 use crate::state::{State, Work};
 use crate::story::Abort;
@@ -138,7 +138,8 @@ impl Work {
             .clone()
             .ok_or_else(|| not_configured("governance of regulated actions", "governance"))?;
         let untaken = self.story.marks.untaken.lock().await;
-        let decided = untaken.iter().flat_map(|untaken| untaken.unit.facts.clone()).collect();
+        // A request that waits takes none of these holds.
+        let decided = untaken.iter().flat_map(|untaken| untaken.facts.clone()).collect();
         drop(untaken);
         let leave = Leave {
             scope: self.call.scope.clone(),
@@ -177,9 +178,9 @@ impl Work {
         self.story.marks.require(conditions);
         let late = match untaken {
             None => false,
-            Some(unit) => {
+            Some(Deferred { unit, facts }) => {
                 let mut all = self.story.marks.untaken.lock().await;
-                all.push(Untaken { id: id.clone(), hold: hold.clone(), unit });
+                all.push(Untaken { id: id.clone(), hold: hold.clone(), unit, facts });
                 // Something was on its way out while this was decided.
                 !self.story.marks.defers()
             }

@@ -4,6 +4,8 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use charter_kernel::hex::hex;
+use charter_kernel::id::{ProjectId, UserId};
+use charter_kernel::scope::Behind;
 use charter_kernel::unit::{Key, Reach, Write};
 use charter_store::Query;
 use zeroize::Zeroizing;
@@ -13,8 +15,11 @@ use crate::bindings::charter::primitive::types::Failure;
 use crate::failure::{
     failure, invalid, not_configured, not_found, undeclared, unread, write_failure,
 };
-use crate::hook::{HOOKS_MAX, HookRecord, OWN, REFERENCE_BYTES_MAX, SIGNAL, Scheme, Wanted, hooks};
-use crate::job::{Owner, part_of};
+use crate::hook::{
+    HOOKS_MAX, HookRecord, OWN, PROJECT, REFERENCE_BYTES_MAX, SIGNAL, Scheme, USER, Wanted, hooks,
+};
+use crate::job::Owner;
+use crate::job::room::part_of;
 use crate::state::{State, Work};
 
 /// The prefix of a secret, as receivers of webhooks know it.
@@ -79,26 +84,55 @@ impl Work {
         Ok((secret, STANDARD.encode(sealed)))
     }
 
-    /// The organization's hooks that have a URL of their own, with what this request has opened and
-    /// closed, which a count does not see.
-    async fn hooks_open(&mut self, organization: &str) -> Result<u64, Failure> {
-        let all = Query::all(&Reach::organization(organization), &hooks()).equal(OWN, "1");
-        let mut open = self.txn.count(&all).await.map_err(|error| unread(&error))?;
-        let is_own = |index: &[(String, String)]| index.iter().any(|(field, _)| field == OWN);
+    /// The organization's hooks that have a URL of their own and this entry, with what this request has
+    /// opened and closed, which a count does not see.
+    async fn hooks_open(
+        &mut self,
+        organization: &str,
+        entry: Option<(&str, &str)>,
+    ) -> Result<u64, Failure> {
+        let entries: Vec<_> = std::iter::once((OWN, "1")).chain(entry).collect();
+        let all = Query::all(&Reach::organization(organization), &hooks());
+        let asked = entries.iter().fold(all, |asked, (field, value)| asked.equal(field, *value));
+        let mut open = self.txn.count(&asked).await.map_err(|error| unread(&error))?;
+        let counts = |index: &[(String, String)]| {
+            let has = |(field, value): &(&str, &str)| {
+                index.iter().any(|(own, its)| own == field && its == value)
+            };
+            entries.iter().all(has)
+        };
         for write in &self.txn.unit().writes {
             match write {
-                Write::Insert { key, draft } if key.space == hooks() && is_own(&draft.index) => {
+                Write::Insert { key, draft } if key.space == hooks() && counts(&draft.index) => {
                     open += 1;
                 }
                 Write::Remove { key, .. } if key.space == hooks() => {
                     let closed = self.txn.store().get(key).await.map_err(|error| unread(&error))?;
-                    let was_own = closed.is_some_and(|row| is_own(&row.index));
+                    let was_own = closed.is_some_and(|row| counts(&row.index));
                     open = open.saturating_sub(u64::from(was_own));
                 }
                 _ => {}
             }
         }
         Ok(open)
+    }
+
+    /// Whether there is room for one more hook with a URL of its own. A pinned credential's user or project
+    /// has no more of its part than it leaves free to others.
+    async fn has_room_for_hook(&mut self, organization: &str, max: u64) -> Result<bool, Failure> {
+        let by = self.call.scope.principal();
+        let id = |id: Option<&str>| id.unwrap_or_default().to_owned();
+        let sharer = match by.behind() {
+            Behind::User => Some((USER, id(by.user.as_ref().map(UserId::as_str)))),
+            Behind::Project => Some((PROJECT, id(by.project.as_ref().map(ProjectId::as_str)))),
+            Behind::Organization | Behind::Stranger => None,
+        };
+        let free = max.saturating_sub(self.hooks_open(organization, None).await?);
+        let own = match &sharer {
+            Some((field, value)) => self.hooks_open(organization, Some((field, value))).await?,
+            None => 0,
+        };
+        Ok(own < free)
     }
 
     async fn open_hook(
@@ -114,9 +148,10 @@ impl Work {
             return Err(not_found("the document").into());
         }
         let max = part_of(HOOKS_MAX, self.call.scope.principal().behind());
-        if scheme.has_url() && self.hooks_open(&owner.organization).await? >= max {
+        if scheme.has_url() && !self.has_room_for_hook(&owner.organization, max).await? {
             let told = format!(
-                "{max} hooks of the organization have a URL of their own, as many as leave room for this one: close some"
+                "of the {max} hooks with a URL of their own that leave room for this one, those of who asks are as \
+                 many as the organization has free: close some"
             );
             return Err(failure("state_conflict", told).into());
         }

@@ -3,7 +3,6 @@
 //!
 //! A guest sees the jobs of its own primitive and scope only.
 
-use charter_kernel::lease;
 use charter_kernel::limits::DEADLINE_MS_MAX;
 use charter_kernel::refusal::Failure as Refused;
 use charter_kernel::role::Role;
@@ -16,10 +15,8 @@ use crate::bindings::charter::primitive::jobs::{Host, Job, Schedule};
 use crate::bindings::charter::primitive::types::Failure;
 use crate::call::Entry;
 use crate::failure::{failure, invalid, jobs_full, not_found, unread, write_failure};
-use crate::job::{
-    JobRecord, NAME, Owner, ScheduleRecord, UNIQUE_KEY, jobs, ordinary_part_of, part_of, schedules,
-    with_beyond,
-};
+use crate::job::room::{Part, Waiting, ordinary_part_of, part_of, with_beyond};
+use crate::job::{JobRecord, NAME, Owner, ScheduleRecord, UNIQUE_KEY, jobs, schedules};
 use crate::state::{State, Work};
 
 /// Runs of one job.
@@ -77,12 +74,12 @@ impl Work {
         })
     }
 
-    /// Counts one more job that waits, or one more schedule, where the organization may have it.
+    /// Counts one more job that waits, or one more schedule, where this part has room for it.
     async fn admit_to_backlog(
         &mut self,
         kind: Kind,
         organization: &str,
-        max: u64,
+        part: &Part,
     ) -> Result<(), Failure> {
         let config = &self.shared.config;
         // Counted as far as anybody may have: who may have less relies on the same count.
@@ -90,27 +87,36 @@ impl Work {
             Kind::Job => (jobs(), with_beyond(config.jobs_waiting_max)),
             Kind::Schedule => (schedules(), config.schedules_max),
         };
-        let is_admitted = match self.asked.ask(kind, organization, max) {
+        let is_admitted = match self.asked.ask(kind, organization, part) {
             Verdict::Admitted => true,
             Verdict::Full => false,
             Verdict::Unknown(start) => {
-                let groups = lease::groups_of(organization);
-                let counted = self.shared.store.in_groups(&space, &groups, all).await;
+                let counted = Waiting::count(&self.shared.store, &space, organization, all).await;
                 let counted = counted.map_err(|error| unread(&error))?;
-                self.asked.ask_by_count(kind, organization, (start, counted), max)
+                self.asked.ask_by_count(kind, organization, (start, counted), part)
             }
         };
         if is_admitted {
             return Ok(());
         }
+        let (max, shares) = (part.max(), part.sharer().is_some());
         Err(match kind {
+            Kind::Job if shares => jobs_full(format!(
+                "of the {max} jobs that leave room for this one, who asks has as many as the organization has free"
+            )),
             Kind::Job => jobs_full(format!(
                 "{max} jobs of the organization wait, as many as leave room for this one"
             )),
             Kind::Schedule => Refused {
                 reason: Some("schedules_full".into()),
                 hint: Some("remove some".into()),
-                ..failure("state_conflict", format!("an organization has at most {max} schedules"))
+                ..failure("state_conflict", match shares {
+                    true => format!(
+                        "of the {max} schedules that leave room for this one, who asks has as many as the \
+                         organization has free"
+                    ),
+                    false => format!("an organization has at most {max} schedules"),
+                })
             },
         }
         .into())
@@ -143,12 +149,14 @@ impl Work {
     /// portion of it before.
     async fn find_room(&mut self, record: &JobRecord) -> Result<(), Failure> {
         let all = self.shared.config.jobs_waiting_max;
-        let (part, organization) = (self.part_for(record, all), &record.owner.organization);
-        let found = self.admit_to_backlog(Kind::Job, organization, part).await;
+        let (group, organization) = (record.group(), &record.owner.organization);
+        let part = Part::of_group(self.part_for(record, all), &group);
+        let found = self.admit_to_backlog(Kind::Job, organization, &part).await;
         let is_run = matches!(self.call.entry, Entry::React(_))
             && self.call.scope.principal().actor.kind == ActorKind::System;
         if found.is_err() && is_run && !self.has_enqueued && record.signal != NAME {
-            self.admit_to_backlog(Kind::Job, organization, with_beyond(all)).await?;
+            let beyond = Part::whole(with_beyond(all));
+            self.admit_to_backlog(Kind::Job, organization, &beyond).await?;
             self.in_runs_place = true;
             return Ok(());
         }
@@ -295,8 +303,9 @@ impl Host for State {
         };
         let key = Key::new(&work.call.scope.narrowest(), &schedules(), work.unique(&record.key));
         if work.txn.get(&key).await.map_err(|error| unread(&error))?.is_none() {
-            let max = work.shared.config.schedules_max;
-            work.admit_to_backlog(Kind::Schedule, &record.job.owner.organization, max).await?;
+            let (all, by) = (work.shared.config.schedules_max, work.call.scope.principal());
+            let part = Part::of_group(part_of(all, by.behind()), &record.job.group());
+            work.admit_to_backlog(Kind::Schedule, &record.job.owner.organization, &part).await?;
         }
         let draft = Draft {
             user: record.job.owner.user.clone(),

@@ -117,6 +117,7 @@ impl Work {
         let record = JobRecord {
             name: name.into(),
             payload: payload.into(),
+            sender: Some(self.call.scope.lane().to_owned()).filter(|_| kind == NAME),
             attempts_max,
             request: Some(self.call.request_id.clone()),
             ..JobRecord::of_signal(&self.component.manifest.name, kind, owner, self.now)

@@ -1,7 +1,7 @@
 //! Requests made again, and jobs that wait for a person: with what is left of the authority that
 //! asked, and ended where the answer is no.
 
-use charter_engine::job::{JobRecord, NEVER, Owner, PARKED_GROUP, jobs};
+use charter_engine::job::{JobRecord, NEVER, Owner, jobs};
 use charter_governance::approvals::{self, Job, Origin, Request};
 use charter_kernel::governance::hold::State;
 use charter_kernel::refusal::Refusal;
@@ -179,9 +179,13 @@ async fn a_job_waits_by_its_approval_and_nobody_else_runs_it(bed: Bed) {
     assert_eq!((approval.job.as_ref(), approval.tells.as_deref()), (Some(&key), Some("shop")));
     assert_eq!(approval.asked_by, Some(asker()), "the person behind the job has asked");
     let parked: JobRecord = serde_json::from_str(&bed.row(&key).await.unwrap().body).unwrap();
-    assert_eq!((parked.approval, parked.state.as_str()), (Some(approval.id.clone()), "queued"));
+    assert_eq!(
+        (parked.approval.clone(), parked.state.as_str()),
+        (Some(approval.id.clone()), "queued")
+    );
+    let waits = parked.parked_group();
     bed.clock.forward_ms(365 * 86_400_000);
-    assert_eq!((take(&bed, &group).await, take(&bed, PARKED_GROUP).await), (None, None));
+    assert_eq!((take(&bed, &group).await, take(&bed, &waits).await), (None, None));
     let sealed = approvals::request(bed.store(), &approval).await.unwrap();
     assert_eq!((sealed.operation.as_str(), sealed.job), ("shop:restock", Some(key)));
     assert_eq!(sealed.body.as_deref(), Some(r#"{"books":3}"#));

@@ -4,7 +4,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use charter_engine::job;
+use charter_engine::job::room::{Part, ordinary_part_of};
 use charter_governance::caps;
 use charter_governance::lifecycle::{self, Told};
 use charter_kernel::authority::{Class, sees_user};
@@ -329,8 +329,8 @@ async fn require_room(app: &App, place: &Place) -> Result<(), Refusal> {
     if behind == Behind::Organization && by.role.is_none_or(Role::loosens) {
         return Ok(());
     }
-    let max = job::ordinary_part_of(app.config.jobs.waiting_max, behind);
-    if !app.jobs_are_full(place.organization().id.as_str(), max).await {
+    let part = Part::whole(ordinary_part_of(app.config.jobs.waiting_max, behind));
+    if !app.jobs_are_full(place.organization().id.as_str(), &part).await {
         return Ok(());
     }
     let told = "Too much waits in the organization for news of one more user.";

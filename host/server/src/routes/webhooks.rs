@@ -35,6 +35,8 @@ const OWN: [&str; 2] = ["approval.resolved", DISABLED];
 const PINNED_MAX: usize = 20;
 /// The same of a project with all of its users: a project's key makes keys of users.
 const PROJECT_MAX: usize = 2 * PINNED_MAX;
+/// Webhooks of an organization beside which pinned keys make one more: the rest is for who governs it.
+const PINNED_TOGETHER_MAX: u64 = WEBHOOKS_MAX - WEBHOOKS_MAX / 10;
 /// Event types of one webhook.
 const TYPES_MAX: usize = 100;
 /// How long the former secret goes on to sign after a rotation: a day.
@@ -417,10 +419,11 @@ pub async fn create_webhook(
     check_wish(app, Some(&wish.url), Some(&wish.event_types.0)).await?;
     let organization = place.organization().id.clone();
     let reach = Reach::organization(organization.as_str());
-    if stored::count::<Webhook>(txn, &reach, &[]).await? >= WEBHOOKS_MAX {
-        return Err(too_many("The organization has as many webhooks as it can have."));
-    }
     let is_pinned = place.scope().principal().is_pinned();
+    let most = if is_pinned { PINNED_TOGETHER_MAX } else { WEBHOOKS_MAX };
+    if stored::count::<Webhook>(txn, &reach, &[]).await? >= most {
+        return Err(too_many("The organization has as many webhooks as leave room for this one."));
+    }
     if is_pinned && are_pinned_full(app, place, txn).await? {
         return Err(too_many(
             "The key's project or user has as many webhooks as its keys can make.",

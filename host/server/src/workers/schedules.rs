@@ -3,7 +3,8 @@
 
 use std::sync::Arc;
 
-use charter_engine::job::{self, ScheduleRecord, UNIQUE_KEY, jobs, schedules};
+use charter_engine::job::room::{Part, ordinary_part_of};
+use charter_engine::job::{ScheduleRecord, UNIQUE_KEY, jobs, schedules};
 use charter_kernel::schedule::next_occurrence;
 use charter_kernel::scope::{Behind, Principal};
 use charter_kernel::time::Instant;
@@ -57,8 +58,8 @@ async fn fire(app: &App, taken: &Taken) {
     let next = next_occurrence(&record.cron, &record.time_zone, now).ok().flatten();
     let lane = record.job.owner.organization.clone();
     let behind = record.job.asked.as_ref().map_or(Behind::Organization, Principal::behind);
-    let max = job::ordinary_part_of(app.config.jobs.waiting_max, behind);
-    let full = app.jobs_are_full(&lane, max).await;
+    let max = ordinary_part_of(app.config.jobs.waiting_max, behind);
+    let full = app.jobs_are_full(&lane, &Part::of_group(max, &record.job.group())).await;
     if full {
         tracing::warn!(
             organization = lane,

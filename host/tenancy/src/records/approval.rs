@@ -125,6 +125,9 @@ pub struct Approval {
     pub subject: Subject,
     /// The account of the session that asked, where one did.
     pub asked_by: Option<String>,
+    /// Whether a pinned credential has asked: news of it wait among those of whom it is about.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub pinned: bool,
     /// The rules that ask for a person.
     pub policy_ids: Vec<String>,
     /// How many distinct people must approve.

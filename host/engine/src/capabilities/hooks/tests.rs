@@ -229,3 +229,38 @@ async fn an_organization_has_so_many_hooks_and_another_as_many() {
     let theirs = document(&bed, &elsewhere, "notes").await;
     assert!(open(&bed, &elsewhere, ("notes", &theirs), "none").await.is_ok());
 }
+
+#[tokio::test]
+async fn hooks_of_one_agent_leave_room_for_the_next_ones() {
+    let bed = Bed::new().await;
+    let organization = Reach::organization(user(3).lane());
+    let rows = |from: u64, user: &str| {
+        let entries = [(OWN, "1"), (USER, user)];
+        let index = entries.map(|(field, value)| (field.to_owned(), value.to_owned()));
+        let draft = Draft { body: "{}".into(), index: index.into(), ..Draft::default() };
+        let row = |n| Write::Insert {
+            key: Key::new(&organization, &hooks(), format!("h{n}")),
+            draft: draft.clone(),
+        };
+        (from..from + 500).map(row).collect::<Vec<_>>()
+    };
+    let agent = |n| {
+        let pinned = Principal { user: UserId::parse(&id(n)), ..key(Role::Developer) };
+        scope(pinned, 1, Some(2), Some(n))
+    };
+    let opens = async |n| {
+        let note = document(&bed, &agent(n), "notes").await;
+        open(&bed, &agent(n), ("notes", &note), "none").await.is_ok()
+    };
+    // Half of its part of the room, as if opened before.
+    for from in (0..HOOKS_MAX / 4).step_by(500) {
+        assert!(opens(3).await, "{from}");
+        let unit = Unit {
+            organization: user(3).lane().to_owned(),
+            writes: rows(from, &id(3)),
+            ..Unit::default()
+        };
+        bed.store().commit(unit).await.unwrap();
+    }
+    assert!(!opens(3).await && opens(4).await);
+}

@@ -229,7 +229,7 @@ async fn jobs_of_agents_and_jobs_for_later_leave_room_for_others() {
     let later = || Job { run_at: Some(4_000_000_000_000), ..job("later") };
     let pinned = Principal { user: UserId::parse(&id(3)), ..key(Role::Developer) };
     let agent = scope(pinned, 1, Some(2), Some(3));
-    for _ in 0..10 {
+    for _ in 0..5 {
         let id = enqueue(&bed, &agent, later()).await.unwrap();
         let group = record(&bed, &agent, &id).await.unwrap().group();
         let [user, project] = [agent.user().unwrap().as_str(), agent.project().unwrap().as_str()];
@@ -240,13 +240,19 @@ async fn jobs_of_agents_and_jobs_for_later_leave_room_for_others() {
     }
     let full = Err("rate_limited:jobs_full".to_owned());
     assert_eq!(enqueue(&bed, &agent, job("due")).await, full, "half is for those who govern it");
+    let pinned = Principal { user: UserId::parse(&id(5)), ..key(Role::Developer) };
+    let next = scope(pinned, 1, Some(2), Some(5));
+    for _ in 0..3 {
+        enqueue(&bed, &next, later()).await.unwrap();
+    }
+    assert_eq!(enqueue(&bed, &next, later()).await, full, "and of the other half it leaves some");
     let pinned = Principal { project: ProjectId::parse(&id(2)), ..key(Role::Developer) };
     let of_project = scope(pinned, 1, Some(2), Some(4));
-    for _ in 0..5 {
+    for _ in 0..4 {
         enqueue(&bed, &of_project, job("due")).await.unwrap();
     }
     assert_eq!(enqueue(&bed, &of_project, job("due")).await, full);
-    for _ in 0..3 {
+    for _ in 0..6 {
         enqueue(&bed, &user(3), later()).await.unwrap();
     }
     assert_eq!(enqueue(&bed, &user(4), later()).await, full);
@@ -284,6 +290,25 @@ async fn jobs_of_agents_and_jobs_for_later_leave_room_for_others() {
     assert!(record(&bed, &run, &next).await.unwrap().pinned, "as what had been asked for");
     let next = async |guest: &mut State| guest.enqueue(job("next")).await;
     assert_eq!(bed.play(call(), next).await, full);
+}
+
+#[tokio::test]
+async fn schedules_of_agents_leave_some_to_others() {
+    let bed = Bed::with(EngineConfig { schedules_max: 20, ..EngineConfig::default() }).await;
+    let agent = |n| {
+        let pinned = Principal { user: UserId::parse(&id(n)), ..key(Role::Developer) };
+        scope(pinned, 1, Some(2), Some(n))
+    };
+    let fill = async |by: Scope| {
+        let mut count = 0;
+        while set(&bed, &by, &count.to_string(), "0 0 1 1 *", "UTC").await.is_ok() {
+            count += 1;
+        }
+        count
+    };
+    assert_eq!(fill(agent(3)).await, 5);
+    assert_eq!(fill(agent(4)).await, 3);
+    assert_eq!(fill(user(6)).await, 12, "the rest is for those who govern them");
 }
 
 /// The jobs and the schedules of the organization of [`user`].

@@ -151,12 +151,12 @@ async fn what_others_send_to_a_name_leaves_its_holder_room_for_jobs_of_its_own()
         };
         bed.by(holder.clone(), async |guest| guest.enqueue(job).await).await
     };
-    for _ in 0..3 {
-        assert_eq!(deliver().await, Ok(true));
+    for _ in 0..2 {
+        assert_eq!(deliver().await, Ok(true), "strangers leave as much as they have");
     }
     let full = "rate_limited:jobs_full".to_owned();
     assert_eq!(deliver().await, Err(full.clone()));
-    for _ in 0..3 {
+    for _ in 0..4 {
         assert!(enqueue().await.is_ok());
     }
     assert_eq!(enqueue().await, Err(full));

@@ -53,6 +53,7 @@ impl Bed {
                 gone: false,
             },
             asked_by: Some(self.owner.to_string()),
+            pinned: false,
             policy_ids: Vec::new(),
             approvals_required: 1,
             decisions: Vec::new(),
