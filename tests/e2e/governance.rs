@@ -667,6 +667,28 @@ on_both! {
         let other = tenant.client.get(&path.replace("by=action", "by=model")).expect_error(400, "invalid_input");
         assert_eq!(other["param"], "by");
         world.register().client.get(&path).expect_error(404, "not_found");
+        // Of two budgets the lower one is told: the user's own, its kit's, or the only one.
+        let set_own = |cents: i64| {
+            let change = json!({ "budget": { "cap_cents": cents, "period": "month" } });
+            tenant.client.patch(&format!("/v1/users/{agent}"), &change).expect(200);
+        };
+        let told = || {
+            let row = tenant.client.get("/v1/spend").expect(200)["spend"][1].clone();
+            let report = tenant.client.get(&path).expect(200);
+            let limits = tenant.client.get(&format!("/v1/limits?tenant={agent}")).expect(200);
+            assert_eq!(limits["budget"], json!({ "capCents": row["cap_cents"], "period": row["period"], "hard": true }));
+            assert_eq!((&report["buckets"][0]["cap_cents"], &report["period"]["name"]), (&row["cap_cents"], &row["period"]));
+            assert_eq!(json!([row["user_id"], row["enforced"], row["hard"], row["spent_cents"]]), json!([agent, true, true, 250]));
+            (row["cap_cents"].clone(), row["period"].clone())
+        };
+        set_own(600);
+        assert_eq!(told(), (json!(600), json!("month")));
+        set_own(2_000);
+        assert_eq!(told(), (json!(1_000), json!("week")));
+        let kit = id(&tenant.client.get("/v1/kits").expect(200)["kits"][0]);
+        tenant.client.patch(&format!("/v1/kits/{kit}"), &json!({ "budget": null })).expect(200);
+        assert_eq!(told(), (json!(2_000), json!("month")));
+        assert_eq!(play(&client, spend(18 * DOLLAR)).expect_error(403, "forbidden")["details"]["scope"], "user");
         let quiet = format!("/v1/teams/default/tenants/{}/cost", tenant.user("quiet"));
         assert_eq!(tenant.client.get(&quiet).expect(200)["buckets"], json!([]));
         world.books_agree();
@@ -796,6 +818,21 @@ on_both! {
                 told == decisions
             });
         }
+        // A row names the hold that was taken, and none where none was.
+        let leave = json!({ "leave": "script.spend", "amount": 1, "as": "p" });
+        play(&tenant.client, json!([leave])).expect(200);
+        play(&tenant.client, json!([leave, { "cancel": "p" }])).expect(200);
+        play(&tenant.client, json!([leave, { "refuse": "state_conflict" }])).expect_error(409, "state_conflict");
+        play(&tenant.client, json!([leave, { "capture": "p", "amount": 1 }, { "trap": 1 }])).expect_error(500, "internal_error");
+        let decided = || logs("?action=script.spend")["logs"].as_array().unwrap().clone();
+        until("the rows are numbered", || decided().len() == 7);
+        let rows = decided();
+        for row in &rows[..4] {
+            assert_eq!((&row["decision"], &row["details"]["hold_id"]), (&json!("allowed"), &Value::Null), "{row}");
+        }
+        let holds = tenant.client.get("/v1/governance/holds").expect(200)["holds"].clone();
+        let held: Vec<&Value> = holds.as_array().unwrap().iter().map(|hold| &hold["id"]).collect();
+        assert_eq!(held, [&rows[6]["details"]["hold_id"]]);
         // Loosening says what was before.
         tenant.client.put("/v1/governance/policy", &json!({ "rules": [] })).expect(200);
         until("the change is numbered", || logs("?action=governance.policy.put")["logs"].as_array().unwrap().len() == 2);

@@ -8,7 +8,7 @@ use charter_kernel::governance::hold::Hold;
 use charter_kernel::refusal::Failure;
 use charter_kernel::scope::Scope;
 use charter_kernel::time::Instant;
-use charter_kernel::unit::{Guard, Key, Unit};
+use charter_kernel::unit::{Fact, Guard, Key, Unit};
 use charter_store::{CommitError, Txn};
 use futures::future::BoxFuture;
 use serde_json::Value;
@@ -129,8 +129,17 @@ pub struct Granted {
     /// Guards on the credential that must hold as long as the leave is used, beside those that the
     /// request was admitted under.
     pub conditions: Vec<Guard>,
-    /// The unit that is committed with the hold, if it is not taken yet.
-    pub untaken: Option<Unit>,
+    /// The hold's part of a unit, if it is not taken yet.
+    pub untaken: Option<Deferred>,
+}
+
+/// A hold that is taken later than leave was given for it, or never.
+#[derive(Clone, Debug)]
+pub struct Deferred {
+    /// The unit that is committed with it.
+    pub unit: Unit,
+    /// The facts in place of the unit's, where it is never taken: they name no hold.
+    pub facts: Vec<Fact>,
 }
 
 /// Why leave was not given.

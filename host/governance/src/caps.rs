@@ -391,6 +391,17 @@ impl Case {
     }
 }
 
+/// The narrower of the budgets that bind a user alone, its kit's and its own, with its scope. It is
+/// the one with the lower cap, of two alike the hard one, and else the user's own.
+pub fn narrower_budget(
+    kit: Option<&KitRecord>,
+    user: Option<&UserRecord>,
+) -> Option<(&'static str, Budget)> {
+    let of_kit = kit.and_then(|kit| kit.kit.budget).map(|budget| ("kit", budget));
+    let own = user.and_then(|user| user.budget).map(|budget| ("user", budget));
+    own.into_iter().chain(of_kit).min_by_key(|(_, budget)| (budget.cap_cents, !budget.hard))
+}
+
 /// A meter as its row keeps it, and the row's version.
 pub(crate) fn read_meter(row: &Row) -> Result<(Meter, u64), Refusal> {
     let meter = serde_json::from_str(&row.body).map_err(|_| Refusal::internal())?;

@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use charter_engine::leave::{Gateway, Waits};
+use charter_engine::leave::{Deferred, Gateway, Waits};
 use charter_engine::{Granted, Leave, Ungranted};
 use charter_kernel::audit::AuditRow as Told;
 use charter_kernel::governance::gauge::Gauge;
@@ -221,7 +221,7 @@ async fn try_once(
         // As it does where the kit has switched the primitive off.
         let decision = grounds.decide(&asked, &[], full);
         let hold = terms.hold(decision, Course::Taken, Vec::new());
-        return Err(refuse(governance, leave, &hold, &id, denied.into()).await);
+        return Err(refuse(governance, leave, &hold, denied.into()).await);
     }
     let own = match from.approved {
         Some(run) if !full.is_empty() => run.unused_hold(&governance.store.begin("")).await?,
@@ -245,7 +245,7 @@ async fn try_once(
         Err(no) => {
             let refusal = no.refusal(&decision);
             let hold = terms.hold(decision, Course::Taken, Vec::new());
-            return Err(refuse(governance, leave, &hold, &id, refusal).await);
+            return Err(refuse(governance, leave, &hold, refusal).await);
         }
     };
     let mut txn = governance.store.begin(leave.scope.lane());
@@ -260,7 +260,7 @@ async fn try_once(
         && !reported
     {
         let refusal = no.refusal(&hold.decision);
-        return Err(refuse(governance, leave, &hold, &id, refusal).await);
+        return Err(refuse(governance, leave, &hold, refusal).await);
     }
     let (guards, writes) = rules::prepare(&hold, &gauges);
     txn.step(guards, writes);
@@ -272,10 +272,11 @@ async fn try_once(
     if course == Course::Pending {
         return Err(pending(governance, leave, txn, taking, &from).await);
     }
-    txn.fact(fact(leave, &taking.hold, &taking.id, None)?);
+    txn.fact(fact(leave, &taking.hold, Some(taking.id.as_str()), None)?);
     if leave.defers && from.approved.is_none() {
         let Taking { id, hold, .. } = taking;
-        let untaken = Some(txn.into_unit());
+        let facts = vec![fact(leave, &hold, None, None)?];
+        let untaken = Some(Deferred { unit: txn.into_unit(), facts });
         return Ok(Granted { id, hold, conditions: credential, untaken });
     }
     taking.hold.take(&taking.id).into_iter().for_each(|write| txn.write(write));
@@ -497,7 +498,7 @@ async fn wait(
         approval: asked.id.clone(),
     };
     governance.notices.notice(about, hold.at)?.into_iter().for_each(|write| txn.write(write));
-    txn.fact(fact(leave, hold, id, None)?);
+    txn.fact(fact(leave, hold, Some(id.as_str()), None)?);
     hold.take(id).into_iter().for_each(|write| txn.write(write));
     Ok(asked.id)
 }
@@ -529,7 +530,7 @@ impl Taking<'_> {
         }
         let caller = leave.scope.principal();
         match rules::refusal(&refused, &self.hold, &self.gauges, caller) {
-            Some(refusal) => refuse(governance, leave, &self.hold, &self.id, refusal).await,
+            Some(refusal) => refuse(governance, leave, &self.hold, refusal).await,
             None => Blocked::Uncommitted(CommitError::Rejected(Rejection::Refused(refused))),
         }
     }
@@ -584,10 +585,16 @@ pub async fn grants(governance: &Governance, case: &Case) -> Result<Vec<(Grant, 
     found.items.iter().map(read).collect()
 }
 
-/// The row of the audit log: what was asked, by which rules it was decided, and how.
-fn fact(leave: &Leave, hold: &Hold, id: &str, refused: Option<&Refusal>) -> Result<Fact, Refusal> {
+/// The row of the audit log: what was asked, by which rules it was decided, and how. It names the
+/// hold that is taken in the same unit, and none where none is.
+fn fact(
+    leave: &Leave,
+    hold: &Hold,
+    hold_id: Option<&str>,
+    refused: Option<&Refusal>,
+) -> Result<Fact, Refusal> {
     let details = json!({
-        "hold_id": refused.is_none().then_some(id),
+        "hold_id": hold_id,
         "verdict": hold.decision,
         "scopes": hold.charges.iter().map(|charge| json!({
             "scope": charge.scope, "window": charge.slot, "amount": charge.amount,
@@ -624,15 +631,9 @@ fn fact(leave: &Leave, hold: &Hold, id: &str, refused: Option<&Refusal>) -> Resu
 }
 
 /// A refusal is a row too, in a unit of its own: nothing else was done. It is not told without it.
-async fn refuse(
-    governance: &Governance,
-    leave: &Leave,
-    hold: &Hold,
-    id: &str,
-    refusal: Refusal,
-) -> Blocked {
+async fn refuse(governance: &Governance, leave: &Leave, hold: &Hold, refusal: Refusal) -> Blocked {
     let written = async {
-        let fact = fact(leave, hold, id, Some(&refusal))?;
+        let fact = fact(leave, hold, None, Some(&refusal))?;
         audit::commit_alone(&governance.store, leave.scope.lane(), fact).await
     };
     written.await.map_or_else(Blocked::Refused, |()| Blocked::Refused(refusal))

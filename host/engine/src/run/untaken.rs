@@ -25,7 +25,7 @@ impl Shared {
             return Ok(());
         }
         let mut all = self.store.begin(call.scope.lane());
-        for Untaken { id, hold, unit } in untaken.iter() {
+        for Untaken { id, hold, unit, .. } in untaken.iter() {
             unit.facts.iter().for_each(|fact| all.fact(fact.clone()));
             join(&mut all, unit, hold.take(id));
         }

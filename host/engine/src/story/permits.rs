@@ -10,7 +10,7 @@ use charter_kernel::governance::hold::{Hold, Step};
 use charter_kernel::governance::settle::End;
 pub(crate) use charter_kernel::governance::settle::Wish;
 use charter_kernel::time::Instant;
-use charter_kernel::unit::{Unit, Write};
+use charter_kernel::unit::{Fact, Unit, Write};
 use charter_store::Txn;
 
 use crate::leave::Proposal;
@@ -39,6 +39,8 @@ pub(crate) struct Untaken {
     pub(crate) hold: Hold,
     /// The unit that is committed with it.
     pub(crate) unit: Unit,
+    /// The facts in place of the unit's, where it is never taken: they name no hold.
+    pub(crate) facts: Vec<Fact>,
 }
 
 impl Permitted {
@@ -50,18 +52,19 @@ impl Permitted {
     }
 
     /// Adds to the request's last unit a hold that is taken with it. Of one that nothing was done
-    /// under only the decision is left.
-    fn take(&self, unit: &Unit, txn: &mut Txn, answered: bool, now: Instant) {
-        for fact in &unit.facts {
-            txn.fact(fact.clone());
-        }
+    /// under only the decision is left, which names no hold then.
+    fn take(&self, untaken: &Untaken, txn: &mut Txn, answered: bool, now: Instant) {
         let step = match self.wish.filter(|_| answered) {
             Some(Wish::Capture(capture)) => self.hold.capture(&self.id, capture, now),
             Some(Wish::Part(part, until)) => self.hold.capture_part(&self.id, part, until, now),
             Some(Wish::Keep(until)) => self.hold.keep(&self.id, until),
-            Some(Wish::Cancel) | None => return,
+            Some(Wish::Cancel) | None => {
+                untaken.facts.iter().for_each(|fact| txn.fact(fact.clone()));
+                return;
+            }
         };
-        join(txn, unit, self.hold.take_with(&self.id, step));
+        untaken.unit.facts.iter().for_each(|fact| txn.fact(fact.clone()));
+        join(txn, &untaken.unit, self.hold.take_with(&self.id, step));
     }
 }
 
@@ -82,7 +85,7 @@ pub(crate) fn settle(
 ) {
     for permit in permits {
         match untaken.iter().find(|untaken| untaken.id == permit.id) {
-            Some(untaken) => permit.take(&untaken.unit, txn, answered, now),
+            Some(untaken) => permit.take(untaken, txn, answered, now),
             None => {
                 let step = permit.end(answered, attempt, now);
                 txn.step(step.guards, step.writes);

@@ -203,7 +203,7 @@ async fn a_grant_that_is_taken_back_is_not_used_any_more(bed: Bed) {
     bed.insert(&grant).await;
     let granted = bed.grant(Leave { defers: true, ..leave(1) }).await;
     bed.remove(&grant.key()).await;
-    let unit = granted.untaken.unwrap();
+    let unit = granted.untaken.unwrap().unit;
     assert!(bed.commit(unit).await.is_err_and(|error| error.is_conflict()));
     assert_eq!(bed.refuse(leave(1)).await, "approval_required");
 }

@@ -596,6 +596,32 @@ async fn gauges_stand_outermost_first_and_know_what_is_left() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn the_narrower_of_two_budgets_has_the_lower_cap_and_of_two_alike_is_hard() {
+    let bed = Bed::sqlite().await;
+    let none = || json!({ "budget": null });
+    for (kit, own, narrower) in [
+        (none(), none(), None),
+        (budget(20), none(), Some(("kit", 20, true))),
+        (none(), budget(10), Some(("user", 10, true))),
+        (none(), soft_budget(10), Some(("user", 10, false))),
+        (budget(20), budget(10), Some(("user", 10, true))),
+        (budget(10), budget(20), Some(("kit", 10, true))),
+        (budget(20), soft_budget(10), Some(("user", 10, false))),
+        (budget(10), soft_budget(10), Some(("kit", 10, true))),
+        (soft_budget(10), budget(10), Some(("user", 10, true))),
+        (budget(10), budget(10), Some(("user", 10, true))),
+    ] {
+        let told = format!("{kit} {own}");
+        bed.set_kit(kit).await;
+        bed.set_user(own).await;
+        let case = case(&bed).await;
+        let found = caps::narrower_budget(case.kit.as_deref(), case.user.as_deref());
+        let found = found.map(|(scope, budget)| (scope, budget.cap_cents, budget.hard));
+        assert_eq!(found, narrower, "{told}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_case_is_the_user_with_its_kit_project_and_organization() {
     let bed = Bed::sqlite().await;
     let case = case(&bed).await;

@@ -1,11 +1,13 @@
 //! Leave: what a policy, a role, a pin and a standing say, and the hold and the row that come of
 //! it.
 
+use charter_engine::leave::Deferred;
 use charter_engine::{Leave, Proposal, Ungranted};
 use charter_kernel::governance::hold::State;
 use charter_kernel::role::Role;
 use charter_kernel::scope::{Actor, Principal, Proof, Subject};
 use charter_kernel::time::Instant;
+use charter_kernel::unit::Unit;
 use charter_tenancy::records::Record as _;
 use serde_json::{Value, json};
 
@@ -45,6 +47,29 @@ async fn what_nothing_forbids_is_held_and_told(bed: Bed) {
     assert_eq!(private["details"]["hold_id"], granted.id);
     assert!(!row.to_string().contains("card-1"));
     assert_eq!(bed.told().await, (0, 0), "nobody has to decide");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn leave_whose_hold_is_never_taken_has_a_row_that_names_none() {
+    let bed = Bed::sqlite().await;
+    bed.set_organization(budget(10)).await;
+    let granted = bed.grant(Leave { defers: true, ..leave(500) }).await;
+    let Deferred { unit, facts } = granted.untaken.unwrap();
+    for facts in [unit.facts, facts] {
+        bed.commit(Unit { facts, ..Unit::default() }).await.unwrap();
+    }
+    let rows = bed.audit().await;
+    let [(taken, with), (untaken, without)] = rows.as_slice() else { panic!("{rows:?}") };
+    assert_eq!(with["details"]["hold_id"], granted.id);
+    assert_eq!(without["details"]["hold_id"], Value::Null);
+    // It is the same decision.
+    for member in ["action", "decision", "amount_micro_usd", "on_behalf_of", "request_id"] {
+        assert_eq!(taken[member], untaken[member], "{member}");
+    }
+    for member in ["verdict", "scopes"] {
+        assert!(with["details"][member] == without["details"][member], "{rows:?}");
+    }
+    assert_eq!(untaken["decision"], "allowed");
 }
 
 async fn a_denial_holds_nothing_and_is_a_row_too(bed: Bed) {

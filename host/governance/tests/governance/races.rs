@@ -126,7 +126,7 @@ async fn a_request_whose_admission_is_over_begins_from_the_top(bed: Bed) {
 /// Leave that is taken with the commit of its request.
 async fn defer(bed: &Bed, amount: i64) -> (Unit, Unit) {
     let granted = bed.grant(Leave { defers: true, ..leave(amount) }).await;
-    let before = granted.untaken.unwrap();
+    let before = granted.untaken.unwrap().unit;
     let mut whole = before.clone();
     whole.writes.extend(granted.hold.take(&granted.id));
     (before, whole)
@@ -182,7 +182,7 @@ async fn lower_own_cap_meanwhile(before: Option<i64>, lifts: bool) {
         bed.clock.forward_ms(1);
     }
     bed.commit(cap(50)).await.unwrap();
-    let mut unit = granted.untaken.unwrap();
+    let mut unit = granted.untaken.unwrap().unit;
     unit.writes.extend(granted.hold.take(&granted.id));
     let refused = bed.commit(unit).await;
     assert!(refused.is_err_and(|error| error.is_conflict()));

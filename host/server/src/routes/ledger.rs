@@ -229,6 +229,36 @@ struct Entry<'a> {
     reference: Cow<'a, str>,
 }
 
+/// The side of a statement's boundaries on which an entry of the log stands.
+///
+/// The boundary of a moment is the first entry, by its sequence, that is not earlier. All that
+/// follows is behind it, whatever its own moment: several hosts write one log, and a batch may have
+/// begun ahead of one that was written before it. So statements that adjoin share one boundary, and
+/// each entry stands in exactly one of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Side {
+    /// Ahead of the first boundary: it counts in the opening balance.
+    Ahead,
+    /// Between the two.
+    Within,
+    /// Behind the second one.
+    Behind,
+}
+
+impl Side {
+    /// The side of the next entry: it is never gone back from.
+    fn advance(self, at: Instant, (from, to): (Option<Instant>, Option<Instant>)) -> Self {
+        let by_moment = if to.is_some_and(|to| at >= to) {
+            Self::Behind
+        } else if from.is_none_or(|from| at >= from) {
+            Self::Within
+        } else {
+            Self::Ahead
+        };
+        self.max(by_moment)
+    }
+}
+
 /// `GET /v1/ledger/statement`: entries of a time, oldest first, with the balance behind each.
 ///
 /// # Errors
@@ -253,16 +283,17 @@ pub async fn get_statement(
     let moment = |at: &Optional<Moment>| at.0.as_ref().and_then(Moment::instant);
     let (from, to) = (moment(&asked.from), moment(&asked.to));
     let (mut opening, mut balance, mut after) = (0, 0, 0);
-    let (mut lines, mut bytes) = (Vec::new(), 0);
+    let (mut lines, mut bytes, mut side) = (Vec::new(), 0, Side::Ahead);
     'reading: loop {
         let page = txn.log_read(&entries_of(&key), after, PAGE_ROWS_MAX).await.map_err(reading)?;
         for entry in &page.entries {
-            if to.is_some_and(|to| entry.at >= to) {
+            side = side.advance(entry.at, (from, to));
+            if side == Side::Behind {
                 break 'reading;
             }
             let line = line(entry, account.normal, balance);
             balance = line.balance_micro_usd;
-            if from.is_some_and(|from| entry.at < from) {
+            if side == Side::Ahead {
                 opening = balance;
                 continue;
             }
@@ -350,4 +381,72 @@ fn csv(lines: &[Line]) -> Result<Reply, Refusal> {
     }
     let bytes = out.into_inner().map_err(|_| Refusal::internal())?;
     Ok(Reply::text("text/csv; charset=utf-8", bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ops::Range;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// The places of a statement's entries in a log whose entries have these moments.
+    fn cut(moments: &[i64], from: Option<i64>, to: Option<i64>) -> Range<usize> {
+        let times = (from.map(Instant), to.map(Instant));
+        let mut side = Side::Ahead;
+        let mut sides = Vec::new();
+        for at in moments {
+            side = side.advance(Instant(*at), times);
+            sides.push(side);
+        }
+        let first = sides.partition_point(|side| *side == Side::Ahead);
+        first..sides.partition_point(|side| *side < Side::Behind)
+    }
+
+    #[test]
+    fn a_statement_is_cut_by_sequence_at_the_first_entry_that_is_not_earlier() {
+        let moments = [10, 30, 20, 40, 25, 50];
+        for (from, to, places) in [
+            (None, None, 0..6),
+            (Some(10), None, 0..6),
+            // Those at 20 and at 25 lie behind a later one, and count as behind.
+            (Some(30), None, 1..6),
+            (Some(25), None, 1..6),
+            (Some(35), None, 3..6),
+            (Some(51), None, 6..6),
+            (None, Some(10), 0..0),
+            (None, Some(20), 0..1),
+            (None, Some(30), 0..1),
+            (None, Some(31), 0..3),
+            (None, Some(50), 0..5),
+            (Some(20), Some(40), 1..3),
+            (Some(40), Some(50), 3..5),
+            (Some(35), Some(35), 3..3),
+            // The other way round nothing lies between.
+            (Some(40), Some(20), 1..1),
+        ] {
+            assert_eq!(cut(&moments, from, to), places, "{from:?} {to:?}");
+        }
+        assert_eq!(cut(&[], Some(1), Some(2)), 0..0);
+    }
+
+    proptest! {
+        #[test]
+        fn each_entry_stands_in_exactly_one_of_statements_that_adjoin(
+            moments in proptest::collection::vec(0..20_i64, 0..30),
+            bounds in proptest::collection::btree_set(0..20_i64, 0..6),
+        ) {
+            let inner: Vec<Option<i64>> = bounds.into_iter().map(Some).collect();
+            let bounds = [&[None][..], &inner[..], &[None][..]].concat();
+            let mut next = 0;
+            for pair in bounds.windows(2) {
+                let places = cut(&moments, pair[0], pair[1]);
+                // The closing of one is the opening of the next.
+                prop_assert_eq!(places.start, next);
+                next = places.end;
+            }
+            prop_assert_eq!(next, moments.len());
+        }
+    }
 }

@@ -1,15 +1,14 @@
 //! `GET /v1/limits`: limits and guarantees, as this build truly keeps them (service-api.md,
 //! Limits).
 
-use std::sync::Arc;
-
+use charter_governance::caps;
 use charter_kernel::authority::Class;
 use charter_kernel::id::UserId;
 use charter_kernel::kit::ConnectionMode;
 use charter_kernel::limits::PAGE_LIMIT_MAX;
 use charter_kernel::refusal::{Code, Refusal};
 use charter_store::Txn;
-use charter_tenancy::directory::KitRecord;
+use charter_tenancy::place::Place;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
@@ -46,7 +45,7 @@ pub struct Limits {
     grant: Map<String, Value>,
     /// How lists page.
     pagination: Map<String, Value>,
-    /// The spend cap of the user's kit.
+    /// The user's spend cap: of its kit's and its own the lower one.
     budget: Option<Map<String, Value>>,
     /// How often a key, an organization and a user may call.
     rates: Map<String, Value>,
@@ -76,9 +75,10 @@ pub async fn get_limits(
     _: &mut Txn,
     Params(asked): Params<LimitsQuery>,
 ) -> Result<Answer<Limits>, Refusal> {
-    let kit = kit(app, request, asked.tenant.0.as_deref()).await?;
-    let rules = kit.as_ref().map(|kit| &kit.kit);
-    let budget = rules.and_then(|kit| kit.budget);
+    let tenant = place_of_tenant(app, request, asked.tenant.0.as_deref()).await?;
+    let (kit, user) = (tenant.kit().map(AsRef::as_ref), tenant.user().map(AsRef::as_ref));
+    let budget = caps::narrower_budget(kit, user).map(|(_, budget)| budget);
+    let rules = kit.map(|kit| &kit.kit);
     let connections = rules.map(|kit| kit.connections.clone()).unwrap_or_default();
     let toolkits = match connections.mode {
         ConnectionMode::Open => json!("all"),
@@ -137,23 +137,22 @@ pub async fn get_limits(
     Ok(Answer::of(&limits))
 }
 
-/// The kit of the tenant user that is named, else that of the request's place.
-async fn kit(
+/// The place of the tenant user that is named, else that of the request.
+async fn place_of_tenant(
     app: &App,
     request: &HostRequest,
     tenant: Option<&str>,
-) -> Result<Option<Arc<KitRecord>>, Refusal> {
+) -> Result<Place, Refusal> {
     let place = request.place()?;
     let id = match tenant {
-        None | Some("default" | "me") => return Ok(place.kit().cloned()),
+        None | Some("default" | "me") => return Ok(place.clone()),
         Some(text) => text,
     };
     let absent = || Refusal::not_found().param("tenant");
     let id = UserId::parse(id).ok_or_else(absent)?;
     let tenant = app.directory.place_of_user(place, &place.project().id, &id).await;
-    let tenant = tenant.map_err(|refusal| match refusal.code {
+    tenant.map_err(|refusal| match refusal.code {
         Code::NotFound => absent(),
         _ => refusal,
-    })?;
-    Ok(tenant.kit().cloned())
+    })
 }

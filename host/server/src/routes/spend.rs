@@ -5,9 +5,8 @@
 
 use std::collections::BTreeMap;
 
-use charter_governance::caps::Case;
-use charter_governance::gateway;
 use charter_governance::records::{self, Whose};
+use charter_governance::{caps, gateway};
 use charter_kernel::authority::Class;
 use charter_kernel::calendar::{Calendar, Window};
 use charter_kernel::governance::gauge::Gauge;
@@ -73,7 +72,7 @@ struct TenantSpend {
     name: String,
     /// The user's project.
     project_id: ProjectId,
-    /// The cap, in cents.
+    /// The cap, in cents: of its kit's budget and its own the lower one.
     cap_cents: Option<i64>,
     /// The period of the cap; `month` where there is none.
     period: Period,
@@ -195,7 +194,7 @@ struct Bucket {
     cents: i64,
     /// The primitive.
     class: String,
-    /// The tenant's cap, in cents.
+    /// The tenant's cap, in cents: of its kit's budget and its own the lower one.
     #[schemars(with = "Option<f64>")]
     cap_cents: Option<i64>,
     /// False: a report comes after the spending, and enforces nothing, whatever the caps do.
@@ -210,17 +209,17 @@ pub struct CostReport {
     buckets: Vec<Bucket>,
 }
 
-/// The standing of a tenant's budget, by its calendar month if it has none.
-async fn of_tenant(app: &App, txn: &Txn, scope: &Scope) -> Result<(Case, Gauge), Refusal> {
+/// The standing of a tenant's budget, the narrower of its kit's and its own, with the period of its
+/// window: the calendar month if it has none.
+async fn of_tenant(app: &App, txn: &Txn, scope: &Scope) -> Result<(Period, Gauge), Refusal> {
     let case = gateway::case(&app.governance, scope).await?;
+    let budget = caps::narrower_budget(case.kit.as_deref(), case.user.as_deref());
+    // Each user has a gauge of its kit's, whether or not that has a budget.
+    let (stands_in, period) =
+        budget.map_or(("kit", Period::Month), |(scope, budget)| (scope, budget.period));
     let gauges = case.gauges(&app.governance, txn, "", &[], app.clock.now()).await?;
-    let gauge = gauges.into_iter().find(|gauge| gauge.cap.scope == "kit");
-    Ok((case, gauge.ok_or_else(Refusal::not_found)?))
-}
-
-/// The period that a tenant's window is of.
-fn period(case: &Case) -> Period {
-    case.kit.as_ref().and_then(|kit| kit.kit.budget).map_or(Period::Month, |budget| budget.period)
+    let gauge = gauges.into_iter().find(|gauge| gauge.cap.scope == stands_in);
+    Ok((period, gauge.ok_or_else(Refusal::not_found)?))
 }
 
 /// `GET /v1/spend`: the whole organization, one row a tenant, oldest first.
@@ -257,7 +256,7 @@ pub async fn list_spend(
         (skip, more) = (0, rest);
         for user in page {
             let tenant = app.directory.place_of_user(place, &project.id, &user.record.id).await?;
-            let (case, gauge) = of_tenant(app, txn, tenant.scope()).await?;
+            let (period, gauge) = of_tenant(app, txn, tenant.scope()).await?;
             // Amounts that a person let through beyond a soft cap were spent as well.
             let spent = gauge.count.spent.saturating_add(gauge.count.over_spent);
             rows.push(TenantSpend {
@@ -265,7 +264,7 @@ pub async fn list_spend(
                 name: user.record.name,
                 project_id: project.id.clone(),
                 cap_cents: gauge.cap.most.map(cents),
-                period: period(&case),
+                period,
                 enforced: gauge.cap.most.is_some(),
                 hard: gauge.cap.hard,
                 spent_cents: cents(spent),
@@ -361,7 +360,7 @@ pub async fn get_tenant_cost(
     };
     let user = UserId::parse(request.parameter("tenant_user_id")).ok_or_else(Refusal::not_found)?;
     let tenant = app.directory.place_of_user(place, &project, &user).await?;
-    let (case, gauge) = of_tenant(app, txn, tenant.scope()).await?;
+    let (period, gauge) = of_tenant(app, txn, tenant.scope()).await?;
     let mut sums: BTreeMap<(String, String), i64> = BTreeMap::new();
     let add = |record: &Value| {
         let text = |member: &str| record[member].as_str().unwrap_or_default().to_owned();
@@ -379,6 +378,6 @@ pub async fn get_tenant_cost(
         cap_cents,
         enforced: false,
     });
-    let period = CostPeriod { name: period(&case), start: gauge.window.starts };
+    let period = CostPeriod { name: period, start: gauge.window.starts };
     Ok(Answer::of(&CostReport { period, buckets: buckets.collect() }))
 }

@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 
 use crate::hook::{Scheme, Wanted};
 use crate::host::{Host, Nested, Reply};
-use crate::leave::{Gateway, Granted, Leave, Ungranted};
+use crate::leave::{Deferred, Gateway, Granted, Leave, Ungranted};
 
 /// The host, as far as capabilities ask it.
 #[derive(Default)]
@@ -175,7 +175,7 @@ impl Gateway for Till {
                     id,
                     hold,
                     conditions: self.conditions(),
-                    untaken: Some(unit),
+                    untaken: Some(Deferred { unit, facts: Vec::new() }),
                 });
             }
             let taken = self.store.commit(Unit { writes: hold.take(&id), ..unit }).await;

@@ -70,6 +70,8 @@ async fn a_statement_of_too_many_entries_is_refused_and_says_which_end_is_to_mov
         assert_eq!((refused.code, refused.param.as_deref()), (Code::InvalidInput, Some(param)));
         assert!(refused.message.contains("10000 entries"), "{}", refused.message);
     }
+    let before = bed.statement(None, Some(NOW)).await.unwrap();
+    assert_eq!((&before["entries"], &before["closing_micro_usd"]), (&json!([]), &json!(0)));
     // A time that holds fewer is told, with the balance that all before it has made.
     let rest = bed.statement(later, None).await.unwrap();
     assert_eq!((&rest["entries"], &rest["opening_micro_usd"]), (&json!([]), &json!(MOST + 1)));
