@@ -1,4 +1,4 @@
-//! The host guards itself: it holds a kit to its rate, and steps back from a version that keeps
+//! The host guards itself: it holds a kit to its rate, whatever it answers, and steps back from a version that keeps
 //! trapping.
 
 use charter_tests::artefacts::Artefacts;
@@ -27,6 +27,46 @@ on_both! {
         for _ in 0..12 {
             tenant.client.get(&format!("/v1/users/{free}/queue")).expect(200);
         }
+    }
+
+    fn a_request_that_is_refused_counts_as_one_that_is_allowed(world) {
+        let tenant = world.register();
+        let body = json!({
+            "name": "narrow",
+            "limits": {"requests_per_minute": 6},
+            "primitives": {"queue": {"enabled": true}, "vault": {"enabled": false}},
+        });
+        let kit = id(&tenant.client.post("/v1/kits", &body).expect(201)["kit"]);
+        let user = tenant.user_with_kit("narrow", &kit);
+        let viewer = tenant.key(json!({"role": "viewer", "user_id": user}));
+        // Allowed, refused by authority, refused by the kit, and from the top.
+        let ask = |n: usize| match n % 3 {
+            0 => viewer.get(&format!("/v1/users/{user}/queue")),
+            1 => viewer.post(&format!("/v1/users/{user}/queue"), &json!({"name": "mine"})),
+            _ => viewer.get(&format!("/v1/users/{user}/vault")),
+        };
+        let asked: Vec<_> = (0..18).map(ask).collect();
+        for (n, answer) in asked[..6].iter().enumerate() {
+            assert_eq!(answer.status, [200, 403, 403][n % 3], "{answer}");
+            let left = format!(";r={};", 5 - n);
+            assert!(answer.header("ratelimit").is_some_and(|rate| rate.contains(&left)), "{left} is not left: {answer}");
+        }
+        let limited: Vec<_> = asked.iter().filter(|answer| answer.status == 429).collect();
+        // A token comes back every ten seconds.
+        assert!(limited.len() >= 9, "{} of 18 requests are beyond six a minute", limited.len());
+        for answer in limited {
+            answer.expect_error(429, "rate_limited");
+            let wait: u64 = answer.header("retry-after").and_then(|text| text.parse().ok()).expect("seconds to wait");
+            assert!((1..=60).contains(&wait), "{answer}");
+        }
+        // Beyond the rate a refusal leaves no row.
+        let forbidden = asked.iter().filter(|answer| answer.status == 403).count();
+        let refused = || {
+            let rows = tenant.client.get(&format!("/v1/logs?user_id={user}&limit=100")).expect(200)["logs"].clone();
+            rows.as_array().unwrap().iter().filter(|row| row["decision"] == "refused").count()
+        };
+        until("each refusal within the rate is a row", || refused() >= forbidden);
+        assert_eq!(refused(), forbidden);
     }
 }
 

@@ -1,9 +1,9 @@
 //! Sign-in links and invitations, mailed through a real SMTP server.
 
-use charter_tests::on_both;
 use charter_tests::patience::{PATIENCE, look_for};
 use charter_tests::relay::Relay;
 use charter_tests::tenant::{PASSWORD, unique};
+use charter_tests::{Tenant, on_both};
 use serde_json::json;
 
 use crate::accounts::browser;
@@ -51,6 +51,23 @@ on_both! {
         refused.expect_error(429, "rate_limited");
         let seconds: u32 = refused.header("retry-after").unwrap().parse().unwrap();
         assert!((1..=60).contains(&seconds), "{refused}");
+    }
+
+    fn a_sign_in_link_cautions_whose_address_nobody_has_proved(world: builder()) {
+        let relay = Relay::start();
+        bind(world, &relay);
+        // The operator's word proves an address; that somebody registers with one does not.
+        for (tenant, is_proved) in [(world.register(), false), (Tenant::register(&world.operator()), true)] {
+            world.anonymous().post("/v1/auth/link", &json!({ "email": tenant.email })).expect(202);
+            let link = relay.hears(&tenant.email, 1).remove(0).link();
+            let page = world.anonymous().get(&link);
+            is_plain_page(&page, 200);
+            let text = page.text();
+            assert!(text.contains(&tenant.email) && text.contains("<button>Sign in</button>"), "{page}");
+            for told in ["Nobody has proved this address", "do not sign in here"] {
+                assert_eq!(text.contains(told), !is_proved, "{page}");
+            }
+        }
     }
 
     fn an_invitation_is_mailed_and_accepted_by_its_page(world: builder()) {

@@ -225,7 +225,7 @@ fn of_two_replicas_each_person_gets_one_mail() {
     let elsewhere = tenant.at(other.client().base());
     let ids: Vec<String> = std::thread::scope(|scope| {
         let asking = [&tenant.client, &elsewhere.client].map(|client| {
-            scope.spawn(move || (0..6).map(|_| wait_for(client, json!({}))).collect::<Vec<_>>())
+            scope.spawn(move || (0..4).map(|_| wait_for(client, json!({}))).collect::<Vec<_>>())
         });
         asking.into_iter().flat_map(|asking| asking.join().unwrap()).collect()
     });
@@ -239,11 +239,7 @@ fn of_two_replicas_each_person_gets_one_mail() {
         let mut messages: Vec<String> = mails.iter().map(Received::id).collect();
         messages.sort();
         messages.dedup();
-        assert_eq!(
-            (mails.len(), messages.len()),
-            (12, 12),
-            "each person is mailed once about each"
-        );
+        assert_eq!((mails.len(), messages.len()), (8, 8), "each person is mailed once about each");
     }
     // A link that one has mailed counts at the other.
     let link = relay.to(&approver).remove(0).link();

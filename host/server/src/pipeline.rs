@@ -49,6 +49,7 @@ pub mod matched;
 pub mod nested;
 pub mod owner;
 pub mod pace;
+pub mod rates;
 pub mod read;
 pub mod respond;
 pub mod rule;

@@ -32,7 +32,7 @@ pub async fn enqueue(
         return Ok("withheld");
     }
     let source = Source::Invitation(organization.as_str());
-    if !quota::admit(adapters, txn, source, &invitation.email, now).await? {
+    if !quota::admit(&adapters.settings.mail, txn, source, &invitation.email, now).await? {
         return Ok("rate_limited");
     }
     let found = stored::get::<Organization>(txn, &Organization::address(organization)).await?;

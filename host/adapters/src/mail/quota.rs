@@ -4,7 +4,8 @@
 //! organization takes. Organizations share another of the same size: one of them takes half of it,
 //! invitations take half of it, and the invitations of one take half of that one's half. So nobody's
 //! organization and no agent keeps a person's way in from being mailed, and no invitations of others
-//! keep the approvals of the own organization from it.
+//! keep the approvals of the own organization from it. The approvals of one agent take half of what its
+//! organization has, for one address and in all, so that no agent keeps those of others from it.
 //!
 //! Counted in rows of the very commit that makes a mail, so that it holds across replicas and
 //! restarts.
@@ -18,7 +19,6 @@ use charter_tenancy::records::account::normalize;
 use charter_tenancy::records::mail::Quota;
 use charter_tenancy::stored;
 
-use crate::Adapters;
 use crate::settings::Mail;
 
 /// The window.
@@ -30,8 +30,13 @@ pub enum Source<'a> {
     /// Somebody asks at the address itself: for a link that signs in, sets a password or proves the
     /// address.
     Asker,
-    /// An approval of this organization waits.
-    Approval(&'a str),
+    /// An approval waits.
+    Approval {
+        /// The organization that owns it.
+        organization: &'a str,
+        /// The name by which the one who asks counts among those of the organization.
+        sharer: &'a str,
+    },
     /// This organization invites.
     Invitation(&'a str),
 }
@@ -51,16 +56,6 @@ struct Counter<'a> {
 /// # Errors
 /// When the store cannot be asked.
 pub async fn admit(
-    adapters: &Adapters,
-    txn: &mut Txn,
-    source: Source<'_>,
-    to: &str,
-    now: Instant,
-) -> Result<bool, Refusal> {
-    admit_within(&adapters.settings.mail, txn, source, to, now).await
-}
-
-async fn admit_within(
     limits: &Mail,
     txn: &mut Txn,
     source: Source<'_>,
@@ -109,25 +104,27 @@ fn counters<'a>(limits: &Mail, source: Source<'a>, to: &str) -> Vec<Counter<'a>>
         id: format!("{kind}:{address}"),
         max,
     };
-    let all = limits.recipient_per_hour;
-    let (organization, invites) = match source {
+    let (all, in_all) = (limits.recipient_per_hour, limits.organization_per_hour);
+    let (organization, sharer) = match source {
         Source::Asker => return vec![of(None, "asked", all)],
-        Source::Approval(organization) => (organization, false),
-        Source::Invitation(organization) => (organization, true),
+        Source::Approval { organization, sharer } => (organization, Some(sharer)),
+        Source::Invitation(organization) => (organization, None),
     };
     let own = Some(organization);
     let mut counters = vec![
         of(None, "recipient", all),
         of(own, "recipient", half(all)),
-        Counter {
-            organization: own,
-            id: "organization".to_owned(),
-            max: limits.organization_per_hour,
-        },
+        Counter { organization: own, id: "organization".to_owned(), max: in_all },
     ];
-    if invites {
-        counters.push(of(None, "invited", half(all)));
-        counters.push(of(own, "invited", half(half(all))));
+    match sharer.map(|sharer| format!("sharer:{}", sha256(sharer))) {
+        Some(sharer) => {
+            counters.push(of(own, &sharer, half(half(all))));
+            counters.push(Counter { organization: own, id: sharer, max: half(in_all) });
+        }
+        None => {
+            counters.push(of(None, "invited", half(all)));
+            counters.push(of(own, "invited", half(half(all))));
+        }
     }
     counters
 }
@@ -209,42 +206,84 @@ mod tests {
             Self { store: Store::open(config).await.unwrap(), folder }
         }
 
-        /// How many of so many mails are admitted.
-        async fn send(&self, mails: u32, source: Source<'_>, now: Instant) -> u32 {
+        /// Whether one mail to this address is admitted.
+        async fn admits(&self, source: Source<'_>, to: &str, now: Instant) -> bool {
             let limits = Mail {
                 hosted_domains: Vec::new(),
                 organization_per_hour: 100,
                 recipient_per_hour: 30,
             };
+            let mut txn = self.store.begin("");
+            let admits = admit(&limits, &mut txn, source, to, now).await.unwrap();
+            txn.commit().await.unwrap();
+            admits
+        }
+
+        /// How many of so many mails to one address are admitted.
+        async fn send(&self, mails: u32, source: Source<'_>, now: Instant) -> u32 {
             let mut admitted = 0;
             for _ in 0..mails {
-                let mut txn = self.store.begin("");
-                let admits = admit_within(&limits, &mut txn, source, TO, now).await.unwrap();
-                txn.commit().await.unwrap();
-                admitted += u32::from(admits);
+                admitted += u32::from(self.admits(source, TO, now).await);
             }
             admitted
         }
+
+        /// The same of the approvals of two agents of an organization, so many of each.
+        async fn send_of_two(&self, mails: u32, organization: &str, now: Instant) -> u32 {
+            let first = self.send(mails, approval(organization, "user/first"), now).await;
+            first + self.send(mails, approval(organization, "user/second"), now).await
+        }
+    }
+
+    fn approval<'a>(organization: &'a str, sharer: &'a str) -> Source<'a> {
+        Source::Approval { organization, sharer }
     }
 
     #[tokio::test(flavor = "multi_thread")]
     async fn who_asks_at_an_address_gets_a_link_whatever_organizations_send_there() {
         let bed = Bed::new("asker").await;
         for organization in ["a", "b"] {
-            assert_eq!(bed.send(34, Source::Approval(organization), NOW).await, 15);
+            assert_eq!(bed.send_of_two(17, organization, NOW).await, 15);
         }
-        assert_eq!(bed.send(1, Source::Approval("c"), NOW).await, 0, "an address gets 30 of them");
+        let other = approval("c", "user/first");
+        assert_eq!(bed.send(1, other, NOW).await, 0, "an address gets 30 of them");
         assert_eq!(bed.send(34, Source::Asker, NOW).await, 30, "a stranger floods no address");
         let next = NOW.plus_ms(HOUR_MS);
         assert_eq!(bed.send(34, Source::Asker, next).await, 30);
-        assert_eq!(bed.send(1, Source::Approval("c"), next).await, 1);
+        assert_eq!(bed.send(1, other, next).await, 1);
     }
 
     #[tokio::test(flavor = "multi_thread")]
     async fn what_one_organization_sends_to_an_address_leaves_half_to_the_others() {
         let bed = Bed::new("half").await;
-        assert_eq!(bed.send(34, Source::Approval("a"), NOW).await, 15);
-        assert_eq!(bed.send(34, Source::Approval("b"), NOW).await, 15);
+        assert_eq!(bed.send_of_two(17, "a", NOW).await, 15);
+        assert_eq!(bed.send_of_two(17, "b", NOW).await, 15);
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn what_one_agent_asks_for_leaves_half_of_an_address_to_the_organizations_others() {
+        let bed = Bed::new("sharer").await;
+        let (one, other) = (approval("a", "user/one"), approval("a", "user/other"));
+        assert_eq!(bed.send(34, one, NOW).await, 8);
+        assert_eq!(bed.send(34, other, NOW).await, 7, "the rest of the organization's half");
+        let alike = approval("b", "user/one");
+        assert_eq!(bed.send(34, alike, NOW).await, 8, "another organization's is another");
+        assert_eq!(bed.send(34, one, NOW.plus_ms(HOUR_MS)).await, 8, "in each hour anew");
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn what_one_agent_asks_many_people_for_leaves_half_of_all_mails_to_the_others() {
+        let bed = Bed::new("many").await;
+        for sharer in ["user/one", "user/other"] {
+            let mut admitted = 0;
+            for n in 0..60 {
+                let to = format!("{n}@example.com");
+                admitted += u32::from(bed.admits(approval("a", sharer), &to, NOW).await);
+            }
+            assert_eq!(admitted, 50, "{sharer}");
+        }
+        let third = approval("a", "user/third");
+        assert!(!bed.admits(third, TO, NOW).await, "an organization has a hundred");
     }
 
     #[tokio::test(flavor = "multi_thread")]
@@ -253,8 +292,9 @@ mod tests {
         assert_eq!(bed.send(34, Source::Invitation("a"), NOW).await, 8);
         assert_eq!(bed.send(34, Source::Invitation("b"), NOW).await, 7);
         assert_eq!(bed.send(34, Source::Invitation("c"), NOW).await, 0);
-        assert_eq!(bed.send(34, Source::Approval("a"), NOW).await, 7, "the rest of its half");
-        assert_eq!(bed.send(34, Source::Approval("d"), NOW).await, 8, "the rest of all");
+        let [own, other] = ["a", "d"].map(|organization| approval(organization, "user/one"));
+        assert_eq!(bed.send(34, own, NOW).await, 7, "the rest of its half");
+        assert_eq!(bed.send(34, other, NOW).await, 8, "the rest of all");
     }
 
     #[test]

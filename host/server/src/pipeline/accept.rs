@@ -44,8 +44,6 @@ pub struct Accepted {
     pub headers: HeaderMap,
     /// The body, or what was read of it.
     pub body: Body,
-    /// Whether the request was counted against its caller's rates.
-    pub counted: bool,
 }
 
 /// A request's body: read once, and then kept for a second run.
@@ -113,7 +111,6 @@ pub fn accept(
         query,
         headers: head.headers,
         body: Body::Unread(body),
-        counted: false,
     })
 }
 

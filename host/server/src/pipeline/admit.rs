@@ -2,6 +2,8 @@
 //! the operation can do nothing.
 //!
 //! The order is that of the answers: who lacks the power learns nothing of what is bound or paid.
+//! Rates are counted ahead of it ([`super::rates::count`]), so that a request which is refused here
+//! has taken from them as one that is admitted.
 
 use std::ops::Deref;
 
@@ -28,7 +30,7 @@ pub struct Admitted {
 
 /// The question that one face asks between the caller's power and the deployment's offer.
 pub trait Pace: Send {
-    /// Refuses what comes too fast, or need not come at all.
+    /// Refuses who does not read what it was answered, and what need not come at all.
     fn keep(
         &mut self,
         app: &App,
@@ -45,7 +47,7 @@ impl Pace for Unpaced {
     }
 }
 
-/// Refuses what the caller may not do, what comes too fast, and what the deployment cannot do.
+/// Refuses what the caller may not do, what its face does not take, and what the deployment cannot do.
 pub async fn admit(app: &App, matched: Matched, pace: &mut impl Pace) -> Result<Admitted, Refusal> {
     let contract = matched.operation().contract();
     let mut asked_anew = Vec::new();

@@ -13,6 +13,7 @@ use charter_registry::served::{Auth, Contract, Served, ServedOperation};
 use super::caller::Caller;
 use super::family::{Located, Target};
 use super::gate::{self, Gated};
+use super::rates;
 use super::trail::{Business, Trail};
 use crate::app::App;
 use crate::table::HostEntry;
@@ -44,10 +45,11 @@ pub struct Matched {
     parameters: Vec<(String, String)>,
 }
 
-/// Passes the kit's gate, and finds the operation in the table of the version that the kit gives.
+/// Counts the request by its caller's rates, passes the kit's gate, and finds the operation in the table
+/// of the version that the kit gives.
 ///
 /// # Errors
-/// 404 and 405 where that version has none, and as [`gate::gate`].
+/// 404 and 405 where that version has none, and as [`rates::count`] and [`gate::gate`].
 pub async fn find(
     app: &App,
     trail: &mut Trail,
@@ -55,17 +57,23 @@ pub async fn find(
     caller: Arc<Caller>,
 ) -> Result<Matched, Refusal> {
     let Located { accepted, mount, path, target, .. } = located;
+    let method = accepted.method.as_str();
+    let caller = match &target {
+        Target::Host(..) => caller,
+        Target::Primitive(primitive, _) => {
+            let active = primitive.active().table(mount).and_then(|it| it.find(method, &path).ok());
+            match active {
+                Some(active) => caller.party_to(active.value.contract.class),
+                None => caller,
+            }
+        }
+    };
+    rates::count(app, trail, &caller)?;
     let matched = match target {
         Target::Host(entry, parameters) => {
             Matched { caller, operation: Operation::Host(entry), parameters }
         }
         Target::Primitive(primitive, _) => {
-            let method = accepted.method.as_str();
-            let active = primitive.active().table(mount).and_then(|it| it.find(method, &path).ok());
-            let caller = match active {
-                Some(active) => caller.party_to(active.value.contract.class),
-                None => caller,
-            };
             let gated = gate::gate(app, caller, &primitive).await?;
             let found = Matched::at_path(gated, mount, method, &path);
             found.map_err(|missing| match missing {

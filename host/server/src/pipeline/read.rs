@@ -25,6 +25,9 @@ const SMALL_BODY_BYTES_MAX: usize = 64 << 10;
 /// How long a body may take for its request to be run as it was admitted.
 const PROMPT: Duration = Duration::from_millis(50);
 
+/// When a body that found no room in its sender's share may come again.
+const RETRY_SECONDS: u32 = 1;
+
 /// A body that was read.
 pub struct ReadBody {
     /// Its bytes.
@@ -84,7 +87,16 @@ pub async fn read(
             trail.hold = counts.then(|| app.bounds.room.hold(sender));
             let reading = wire::read(incoming, size_max, time_max, trail.hold.as_ref());
             let read = app.cut.run_until_cancelled(reading).await.ok_or_else(Refusal::stopping)?;
-            let bytes = read.map_err(|unread| word_unread(unread, size_max))?;
+            let bytes = match read {
+                Ok(bytes) => bytes,
+                Err(unread) => {
+                    // The bytes that were read make room for others meanwhile.
+                    trail.hold = None;
+                    let pause = tokio::time::sleep(pause_after(unread));
+                    app.cut.run_until_cancelled(pause).await.ok_or_else(Refusal::stopping)?;
+                    return Err(word_unread(unread, size_max));
+                }
+            };
             accepted.body = Body::Read(bytes.clone());
             bytes
         }
@@ -94,6 +106,16 @@ pub async fn read(
         media_type(&accepted.headers, &media)?;
     }
     Ok(ReadBody { bytes, late: began.elapsed() > PROMPT })
+}
+
+/// How long a client waits for the refusal of a body. One that sends more at once than its share has room
+/// for waits as long as the refusal tells it to: or it would send the next one at once, and megabytes of
+/// bodies that nobody reads would take the machine from others.
+fn pause_after(unread: Unread) -> Duration {
+    match unread {
+        Unread::NoRoom(Full::Owner) => Duration::from_secs(RETRY_SECONDS.into()),
+        _ => Duration::ZERO,
+    }
 }
 
 fn word_unread(unread: Unread, size_max: usize) -> Refusal {
@@ -108,7 +130,7 @@ fn word_unread(unread: Unread, size_max: usize) -> Refusal {
         Unread::GaveWay => gave_way(),
         Unread::NoRoom(Full::Process) => Refusal::overloaded(1),
         Unread::NoRoom(Full::Owner) => {
-            Refusal::rate_limited(1).hint("Send fewer large bodies at once.")
+            Refusal::rate_limited(RETRY_SECONDS).hint("Send fewer large bodies at once.")
         }
         Unread::Broken => Refusal::invalid("body", "The body broke off."),
     }
@@ -181,6 +203,20 @@ mod tests {
 
     fn sent(media: &str) -> HeaderMap {
         [(header::CONTENT_TYPE, media.parse().unwrap())].into_iter().collect()
+    }
+
+    #[test]
+    fn who_has_no_room_of_its_own_left_waits_for_the_refusal_as_long_as_that_says() {
+        for (unread, waits) in [
+            (Unread::NoRoom(Full::Owner), true),
+            (Unread::NoRoom(Full::Process), false),
+            (Unread::TooLarge, false),
+            (Unread::GaveWay, false),
+        ] {
+            let told = word_unread(unread, 1).retry_after_seconds.unwrap_or_default();
+            let wait = if waits { Duration::from_secs(told.into()) } else { Duration::ZERO };
+            assert_eq!((pause_after(unread), wait.is_zero()), (wait, !waits), "{unread:?}");
+        }
     }
 
     #[test]

@@ -3,7 +3,8 @@
 //!
 //! Stages write what they have found out. Nobody is let in by it: whether a request may do what it
 //! asks goes by what each stage hands to the next. The form of an answer goes by it (its wording,
-//! its headers, the room that it takes up), and so does whether a refusal is kept under its key.
+//! its headers, the room that it takes up), and so do whether a refusal is kept under its key, and
+//! whether the request is counted by its rates already.
 
 use std::sync::Arc;
 use std::time::Instant as Elapsed;
@@ -56,7 +57,7 @@ pub struct Trail {
     pub caller: Option<Arc<Caller>>,
     /// The one whose business it is.
     pub business: Business,
-    /// The rest of the buckets, if the operator has set any.
+    /// The rest of the buckets, if there are any: once it is known, the request is counted.
     pub rate: Option<RateStanding>,
     /// The methods that the path has, for `Allow`.
     pub allow: Option<String>,

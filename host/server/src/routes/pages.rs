@@ -6,6 +6,7 @@
 
 use charter_kernel::refusal::Refusal;
 use charter_kernel::schema::parse_query;
+use charter_tenancy::records::account::Account;
 use http::{HeaderMap, HeaderName, header};
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -46,6 +47,19 @@ impl LinkQuery {
     fn token(&self) -> &str {
         self.token.0.as_deref().unwrap_or_default()
     }
+}
+
+/// A caution to whoever holds a link that acts for an account: until its address is proved, somebody
+/// else may have registered with it. `advice` says what not to do then. Empty once it is proved.
+fn caution(account: &Account, advice: &str) -> String {
+    if account.is_verified() {
+        return String::new();
+    }
+    format!(
+        "<p>Nobody has proved this address yet. Who registered with it did so at {}, and has keys that go on: if that \
+         was not you, {advice}, and ask for a proof of your address instead.</p>\n",
+        account.created_at
+    )
 }
 
 /// The fields that a form of ours has sent.

@@ -165,8 +165,8 @@ impl Record for Mail {
     }
 }
 
-/// How many mails there were in the hour that began then: of one organization, to one address, or
-/// of one organization to one address.
+/// How many mails there were in the hour that began then: of one organization or of one who asks in
+/// it, to one address or to all.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Quota {
     /// The name of the counter: it holds no address.

@@ -7,7 +7,7 @@ use charter_tenancy::directory::password::{PASSWORD_BYTES_MAX, PASSWORD_CHARACTE
 use charter_tenancy::records::link::Purpose;
 use http::StatusCode;
 
-use super::{FORM_BYTES_MAX, Form, LinkQuery};
+use super::{FORM_BYTES_MAX, Form, LinkQuery, caution};
 use crate::app::App;
 use crate::handler;
 use crate::html::{FORM, escape, page};
@@ -58,14 +58,7 @@ pub async fn show_password_form(
 ) -> Result<Reply, Refusal> {
     let token = asked.token();
     let (_, account) = links::find_account(app, request, txn, token, &Purpose::Reset).await?;
-    let caution = match account.is_verified() {
-        true => String::new(),
-        false => format!(
-            "<p>Nobody has proved this address yet. Who registered with it did so at {}: if that was not you, set no \
-             password here, and ask for a proof of your address instead.</p>\n",
-            account.created_at
-        ),
-    };
+    let caution = caution(&account, "set no password here");
     let (email, token, field) =
         (escape(&account.email), escape(token), field("A new password", NEW));
     let action = PATH.trim_start_matches('/');

@@ -7,7 +7,7 @@ use charter_tenancy::records::link::Purpose;
 use charter_tenancy::stored;
 use http::{StatusCode, header};
 
-use super::{FORM_BYTES_MAX, Form, LinkQuery};
+use super::{FORM_BYTES_MAX, Form, LinkQuery, caution};
 use crate::app::App;
 use crate::handler;
 use crate::html::{FORM, escape, page};
@@ -45,10 +45,11 @@ pub async fn show_sign_in(
 ) -> Result<Reply, Refusal> {
     let token = asked.token();
     let (_, account) = links::find_account(app, request, txn, token, &Purpose::SignIn).await?;
+    let caution = caution(&account, "do not sign in here");
     let (email, token) = (escape(&account.email), escape(token));
     let action = PATH.trim_start_matches('/');
     let body = format!(
-        "<p>You sign in as {email}.</p>\n<form method=\"post\" action=\"{action}\">\n\
+        "<p>You sign in as {email}.</p>\n{caution}<form method=\"post\" action=\"{action}\">\n\
          <input type=\"hidden\" name=\"token\" value=\"{token}\">\n<p><button>Sign in</button></p>\n</form>"
     );
     Ok(page(StatusCode::OK, "Sign in", &body))

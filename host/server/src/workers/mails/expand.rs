@@ -6,6 +6,7 @@ use charter_adapters::mail::outbox::{self, Wanted};
 use charter_adapters::mail::quota::{self, Source};
 use charter_adapters::mail::{self, Missing, Ready, links};
 use charter_governance::decide;
+use charter_kernel::governance::hold::Subject;
 use charter_kernel::refusal::Refusal;
 use charter_kernel::role::Role;
 use charter_kernel::time::Instant;
@@ -164,11 +165,14 @@ async fn mail_decider(
     let email = account.email.as_str();
     let acts_for = Some((&account.id, account.password_version));
     let (link, token) = links::make(purpose, acts_for, email, now, approval.expires_at)?;
-    let source = Source::Approval(organization);
+    let sharer = sharer(&approval.subject);
+    let source = Source::Approval { organization, sharer: &sharer };
     let withheld = match () {
         () if mail::is_hosted(&app.adapters, email) => Some("hosted_domain"),
         () if letter::mailbox(email).is_none() => Some("no_mailbox"),
-        () if !quota::admit(&app.adapters, txn, source, email, now).await? => Some("rate_limited"),
+        () if !quota::admit(&app.adapters.settings.mail, txn, source, email, now).await? => {
+            Some("rate_limited")
+        }
         () => None,
     };
     if let Some(reason) = withheld {
@@ -196,6 +200,16 @@ async fn mail_decider(
         hello: &outbox::hello(&ready.base),
     };
     outbox::enqueue(txn, wanted, now).await
+}
+
+/// The name by which the one who asks counts: the user, else the project where that is all who is
+/// named, else the person or the credential behind what is the organization's own.
+fn sharer(subject: &Subject) -> String {
+    let Subject { user, project, root, actor: (actor, own), .. } = subject;
+    let named = [("user", user), ("project", project), ("account", root)];
+    let named = named.into_iter().find_map(|(kind, id)| Some((kind, id.as_deref()?)));
+    let (kind, id) = named.unwrap_or((actor.as_str(), own.as_str()));
+    format!("{kind}/{id}")
 }
 
 /// The one mail that stands for all that are not sent within this hour.
@@ -279,7 +293,9 @@ async fn mail_link(
     let withheld = match () {
         () if mail::is_hosted(&app.adapters, email) => Some("the address is not one for links"),
         () if letter::mailbox(email).is_none() => Some("no mail can have the address"),
-        () if !quota::admit(&app.adapters, txn, Source::Asker, email, now).await? => {
+        () if !quota::admit(&app.adapters.settings.mail, txn, Source::Asker, email, now)
+            .await? =>
+        {
             Some("the address got too many mails")
         }
         () => None,
@@ -306,4 +322,29 @@ async fn mail_link(
         hello: &outbox::hello(&ready.base),
     };
     outbox::enqueue(txn, wanted, now).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_asks_counts_as_the_user_then_the_project_then_the_person_and_then_the_credential() {
+        let some = |id: &str| Some(id.to_owned());
+        let mut subject = Subject {
+            organization: "o".to_owned(),
+            project: some("p"),
+            user: some("u"),
+            actor: ("key".to_owned(), "k".to_owned()),
+            root: some("r"),
+            ..Subject::default()
+        };
+        assert_eq!(sharer(&subject), "user/u");
+        subject.user = None;
+        assert_eq!(sharer(&subject), "project/p");
+        subject.project = None;
+        assert_eq!(sharer(&subject), "account/r");
+        subject.root = None;
+        assert_eq!(sharer(&subject), "key/k");
+    }
 }
