@@ -141,6 +141,14 @@ impl Postgres {
         ];
         if !self.durable {
             settings.extend(["fsync=off", "synchronous_commit=off", "full_page_writes=off"]);
+            // Hundreds of databases that live for seconds each: nothing of them is worth cleaning, copying
+            // or compiling.
+            settings.extend([
+                "autovacuum=off",
+                "wal_level=minimal",
+                "max_wal_senders=0",
+                "jit=off",
+            ]);
         }
         let log = self.folder.join("log");
         let output = std::fs::OpenOptions::new()

@@ -113,7 +113,11 @@ fn build(
             "--target",
             prerequisites::GUEST_TARGET,
         ]);
-        for (_, package) in members {
+        // The primitives with each: cargo unifies the features of what is selected, so without them the
+        // SDK and all that it stands on would be built once more.
+        let primitives = workspace.members_in("plugins");
+        let others = primitives.iter().filter(|_| folder != "plugins");
+        for (_, package) in members.iter().chain(others) {
             command.args(["--package", &package.name]);
         }
         // A target directory for guests alone would build their shared dependencies twice for
