@@ -5,6 +5,7 @@ use charter_kernel::fault::Fault;
 use charter_kernel::refusal::{Code, Refusal};
 use charter_kernel::route::Path;
 use charter_kernel::schema::parse_query;
+use http::request::Parts;
 use http::uri::Authority;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Version, header};
 use hyper::body::Incoming;
@@ -62,6 +63,7 @@ pub fn accept(
     request: Request<Incoming>,
 ) -> Result<Accepted, Refusal> {
     let (mut head, body) = request.into_parts();
+    let is_other_host = names_another_host(&head);
     // HTTP/2 names the host beside the headers; nothing behind this cares which version brought it.
     if !head.headers.contains_key(header::HOST)
         && let Some(Ok(host)) =
@@ -79,7 +81,8 @@ pub fn accept(
             "must be chunked, once and alone: no other coding is undone here",
         ));
     }
-    if let Some(fault) = ambiguous(&head.headers, head.version) {
+    let other_host = is_other_host.then(|| Fault::new("host", "must be what :authority names"));
+    if let Some(fault) = other_host.or_else(|| ambiguous(&head.headers, head.version)) {
         return Err(Refusal::faults(vec![fault]));
     }
     let limits = &app.config.http;
@@ -111,6 +114,17 @@ pub fn accept(
         query,
         headers: head.headers,
         body: Body::Unread(body),
+    })
+}
+
+/// Whether a request of HTTP/2 names one host beside the headers, and another in them (RFC 9113, section
+/// 8.3.1).
+fn names_another_host(head: &Parts) -> bool {
+    let named = head.uri.authority().filter(|_| head.version == Version::HTTP_2);
+    named.is_some_and(|named| {
+        let is_same =
+            |host: &HeaderValue| host.as_bytes().eq_ignore_ascii_case(named.as_str().as_bytes());
+        !head.headers.get_all(header::HOST).iter().all(is_same)
     })
 }
 
@@ -157,4 +171,25 @@ pub fn wants_problem(headers: &HeaderMap) -> bool {
         }
     }
     problem > 0.0 && problem >= json
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_request_of_http2_names_one_host() {
+        for (version, hosts, contradicts) in [
+            (Version::HTTP_2, &[][..], false),
+            (Version::HTTP_2, &["A.test:80"], false),
+            (Version::HTTP_2, &["b.test"], true),
+            (Version::HTTP_2, &["a.test:80", "b.test"], true),
+            (Version::HTTP_11, &["b.test"], false),
+        ] {
+            let request = Request::builder().version(version).uri("http://a.test:80/v1");
+            let request = hosts.iter().fold(request, |request, host| request.header("host", *host));
+            let (head, ()) = request.body(()).unwrap().into_parts();
+            assert_eq!(names_another_host(&head), contradicts, "{version:?} {hosts:?}");
+        }
+    }
 }

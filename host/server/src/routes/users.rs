@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use charter_engine::job::room::{Part, ordinary_part_of};
+use charter_engine::job::{JobRecord, Owner};
 use charter_governance::caps;
 use charter_governance::lifecycle::{self, Told};
 use charter_kernel::authority::{Class, sees_user};
@@ -329,7 +330,20 @@ async fn require_room(app: &App, place: &Place) -> Result<(), Refusal> {
     if behind == Behind::Organization && by.role.is_none_or(Role::loosens) {
         return Ok(());
     }
-    let part = Part::whole(ordinary_part_of(app.config.jobs.waiting_max, behind));
+    let owner = Owner {
+        organization: place.organization().id.to_string(),
+        project: place.project().id.to_string(),
+        user: by.user.as_ref().map(ToString::to_string),
+        root: None,
+    };
+    // They wait among those of the users; the room is that of jobs which their maker asks for.
+    let own = JobRecord {
+        asked: Some(by.hand_on()),
+        pinned: behind.is_pinned(),
+        ..JobRecord::of_signal("news", "", owner, app.clock.now())
+    };
+    let max = ordinary_part_of(app.config.jobs.waiting_max, behind);
+    let part = Part::of_group(max, &own.group());
     if !app.jobs_are_full(place.organization().id.as_str(), &part).await {
         return Ok(());
     }

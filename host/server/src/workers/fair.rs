@@ -9,7 +9,7 @@ use std::time::Duration;
 use charter_engine::job::sharer_of;
 use charter_kernel::lease::{self, organization_and_kind};
 use charter_kernel::unit::{Applied, Space, Take, Taken, Unit};
-use charter_store::{CommitError, GroupsDue, ReadError};
+use charter_store::{CommitError, GroupDue, GroupsDue, ReadError};
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 use futures::{FutureExt as _, StreamExt as _};
@@ -59,10 +59,9 @@ pub(super) struct Fair {
     round: Round,
     /// The last group of the look before, where there were more behind it.
     after: String,
-    /// The last group that was looked at of each organization that has more than a page.
-    large: BTreeMap<String, String>,
-    /// The large organization that had its turn last, and when it is the next one's.
-    large_turn: (String, Instant),
+    /// The organizations that have more than a page of groups.
+    large: BTreeMap<String, Large>,
+    large_turn: Turn,
     /// Rows that are being taken.
     taking: FuturesUnordered<BoxFuture<'static, TakeEnded>>,
     /// Their groups.
@@ -71,6 +70,27 @@ pub(super) struct Fair {
     more: Vec<String>,
     /// When the next of the groups that were looked at since the first one is due.
     next: Option<charter_kernel::time::Instant>,
+    rested_at: Instant,
+}
+
+/// An organization that has more than a page of groups.
+#[derive(Default)]
+struct Large {
+    /// The last group that was looked at.
+    after: String,
+    /// Those of its last page that were due, as far as nothing was taken of them since.
+    due: Vec<GroupDue>,
+    /// Whether there were any.
+    had_due: bool,
+}
+
+/// The turns of large organizations.
+struct Turn {
+    /// The one that had the last.
+    last: String,
+    /// When it is the next one's.
+    at: Instant,
+    /// When it is that of one of whose last page nothing is left.
     rested_at: Instant,
 }
 
@@ -108,7 +128,8 @@ impl Fair {
     pub(super) fn new(space: Space, lease_ms: i64, places: usize) -> Self {
         let (round, rested_at) = (Round::new(places), Instant::now());
         let (after, large, more) = (String::new(), BTreeMap::new(), Vec::new());
-        let (large_turn, next) = ((String::new(), rested_at), None);
+        let large_turn = Turn { last: String::new(), at: rested_at, rested_at };
+        let next = None;
         let (taking, taking_of) = (FuturesUnordered::new(), BTreeSet::new());
         Self {
             space,
@@ -132,16 +153,16 @@ impl Fair {
         wanted: impl Fn(&str) -> bool,
     ) -> Result<Looked, LookError> {
         tokio::time::sleep_until(self.rested_at).await;
-        let of_large = self.scan_large(app).await?;
+        let next_of_large = self.scan_large(app).await?;
         let began = Instant::now();
         let GroupsDue { due: mut groups, next, last } = self.scan(app).await?;
         self.rested_at = Instant::now() + (REST * began.elapsed()).min(LOOK_EVERY);
-        groups.extend(of_large.due);
+        groups.extend(self.large.values().flat_map(|large| large.due.iter().cloned()));
         groups.sort_by_key(|group| group.due);
-        let next = next.into_iter().chain(of_large.next).chain(self.next.take()).min();
+        let next = next.into_iter().chain(next_of_large).chain(self.next.take()).min();
         let mut wait = if last.is_some() { Duration::ZERO } else { wait_for(app, next) };
         if !self.large.is_empty() {
-            wait = wait.min(self.large_turn.1.saturating_duration_since(Instant::now()));
+            wait = wait.min(self.large_turn.at.saturating_duration_since(Instant::now()));
         }
         self.next = next.filter(|_| last.is_some());
         self.after = last.unwrap_or_default();
@@ -169,25 +190,45 @@ impl Fair {
         Ok(Looked { taken, wait })
     }
 
-    /// Reads a page of the groups of the large organization whose turn it is.
-    async fn scan_large(&mut self, app: &App) -> Result<GroupsDue, ReadError> {
-        let (before, at) = &self.large_turn;
+    /// Reads a page of the groups of the large organization whose turn it is; answers when the next of them
+    /// is due.
+    async fn scan_large(
+        &mut self,
+        app: &App,
+    ) -> Result<Option<charter_kernel::time::Instant>, ReadError> {
         let began = Instant::now();
-        let behind = self.large.range::<str, _>((Excluded(before.as_str()), Unbounded)).next();
-        let turn = behind.or_else(|| self.large.first_key_value()).filter(|_| began >= *at);
-        let Some((name, after)) = turn.map(|(name, after)| (name.clone(), after.clone())) else {
-            return Ok(GroupsDue::default());
-        };
+        let Some(name) = self.next_large(began) else { return Ok(None) };
         let start = lease::groups_of(&name);
+        let after =
+            self.large.get(&name).map_or_else(|| start.clone(), |large| large.after.clone());
         let end = start.clone() + END;
         let page = app.store.groups_due(&self.space, (&after, Some(&end)), PAGE).await?;
-        match page.last.clone() {
-            None if after == start => drop(self.large.remove(&name)),
-            last => drop(self.large.insert(name.clone(), last.unwrap_or(start))),
+        let had_due = !page.due.is_empty();
+        if page.last.is_none() && after == start {
+            // It is large no more: the next look reads it with the others.
+            self.large.remove(&name);
+        } else {
+            let after = page.last.unwrap_or(start);
+            self.large.insert(name.clone(), Large { after, due: page.due, had_due });
         }
-        let share = LARGE_EVERY / u32::try_from(self.large.len()).unwrap_or(1).max(1);
-        self.large_turn = (name, Instant::now() + share.max(REST * began.elapsed()));
-        Ok(page)
+        let every = LARGE_EVERY / u32::try_from(self.large.len()).unwrap_or(1).max(1);
+        let (now, rest) = (Instant::now(), REST * began.elapsed());
+        self.large_turn = Turn { last: name, at: now + every.max(rest), rested_at: now + rest };
+        Ok(page.next)
+    }
+
+    /// The large organization whose turn it is: of whose last page nothing is left, or the next one.
+    fn next_large(&self, now: Instant) -> Option<String> {
+        let is_used_up = |large: &Large| large.had_due && large.due.is_empty();
+        let used_up = || self.large.iter().find(|(_, large)| is_used_up(large));
+        let Turn { last, at, rested_at } = &self.large_turn;
+        let behind = || self.large.range::<str, _>((Excluded(last.as_str()), Unbounded)).next();
+        let turn = match (now >= *at, now >= *rested_at) {
+            (true, _) => behind().or_else(|| self.large.first_key_value()),
+            (false, true) => used_up(),
+            (false, false) => None,
+        };
+        turn.map(|(name, _)| name.clone())
     }
 
     /// Reads the groups of all but the large organizations.
@@ -210,7 +251,7 @@ impl Fair {
             let name = organization(&last);
             if organization(&after) == name && self.large.len() < LARGE_MAX {
                 after = lease::groups_of(&name) + END;
-                self.large.insert(name, last);
+                self.large.insert(name, Large { after: last, ..Large::default() });
             } else {
                 after = last;
             }
