@@ -1,8 +1,9 @@
 //! How many jobs may wait, and how many schedules there may be: an account for each organization
 //! and kind, of all that calls of this process ask for and commit.
 //!
-//! Counts only; knows no row, and of whose rows they are the names alone. Invariant: the rows of the last count, all that this process has
-//! committed since that count began, and all that is in flight are together no more than the limit.
+//! Counts only; knows no row, and the names alone of those whose rows they are. Invariant: the rows of
+//! the last count, all that this process has committed since that count began, and all that is in
+//! flight are together no more than the limit.
 //! A unit counts from the moment at which a guest asks for it until a count that began after its
 //! commit. So calls of this process cannot go over a limit together, whatever they do between
 //! asking and committing. An account may say too much, as rows end and a count may see a unit that

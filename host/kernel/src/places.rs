@@ -11,6 +11,8 @@ use crate::scope::Sharer;
 
 /// One part in so many of places with a reserve is for parties that hold none.
 const FIRST_PART: usize = 8;
+/// Turns that are kept of those who are gone.
+const TURNS_KEPT: usize = 256;
 /// Fewer places than these keep no such part.
 const FEW: usize = 5;
 
@@ -205,7 +207,7 @@ pub struct SharedPlaces {
     /// Each who holds some, or waits.
     each: Places<Sharer>,
     bounds: Bounds,
-    /// When the last place went to one of a project, or to one that is in none, while it has some or waits.
+    /// When the last place went to one of a project, or to one that is in none.
     turns: BTreeMap<Arc<str>, u64>,
 }
 
@@ -247,14 +249,16 @@ impl SharedPlaces {
             let first = since.entry(around(by)).or_insert(queue.turn);
             *first = queue.turn.min(*first);
         }
-        let turn =
-            |by: &Sharer| self.turns.get(around(by)).or_else(|| since.get(around(by))).copied();
+        let turn = |by: &Sharer| self.turns.get(around(by)).max(since.get(around(by))).copied();
         self.each.next(|by| self.bounds.admits(by), |by| (self.bounds.count_held(by), turn(by)))
     }
 
-    /// Notes that one has had its turn, and forgets those who are gone.
+    /// Notes that one has had its turn, and forgets those who are gone before they are many.
     fn note_turn(&mut self, by: &Sharer) {
         self.turns.insert(around(by).clone(), self.each.tickets);
+        if self.turns.len() < TURNS_KEPT {
+            return;
+        }
         let present = self.each.waiting.keys().chain(self.each.held.keys()).map(around);
         let present: BTreeSet<_> = present.cloned().collect();
         self.turns.retain(|name, _| present.contains(name));

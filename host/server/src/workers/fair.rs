@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use charter_engine::job::sharer_of;
 use charter_kernel::lease::{self, organization_and_kind};
-use charter_kernel::unit::{Applied, Space, Take, Taken, Unit};
+use charter_kernel::unit::{Applied, Space, Take, Taken, Unit, Write};
 use charter_store::{CommitError, GroupDue, GroupsDue, ReadError};
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
@@ -307,6 +307,25 @@ impl Fair {
         }
         // The next look finds the ones that could not be taken; others' work goes on.
         failed.filter(|_| all.is_empty()).map_or(Ok(all), Err)
+    }
+
+    /// Gives back what is taken yet, for the next host: until its lease ends nobody else would take it.
+    pub(super) async fn give_back(&mut self, app: &App) {
+        let until = Instant::now() + LOOK_EVERY;
+        while let Ok(Some(ended)) = tokio::time::timeout_at(until, self.taking.next()).await {
+            let Ok(applied) = ended.applied else { continue };
+            let due_at = app.clock.now();
+            let release =
+                |Taken { key, token, .. }| Write::Release { key, token, due_at, undo: true };
+            let unit = Unit {
+                organization: organization_and_kind(&ended.group).0.to_owned(),
+                writes: applied.taken.into_iter().flatten().map(release).collect(),
+                ..Unit::default()
+            };
+            if let Err(error) = app.store.commit_settling(unit).await {
+                tracing::debug!(%error, group = ended.group, "rows that were taken last wait for their leases to end");
+            }
+        }
     }
 
     /// The work on a row of this group is over.

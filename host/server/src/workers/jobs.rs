@@ -35,6 +35,7 @@ pub(super) async fn run(app: Arc<App>) {
             due.leave(&group);
         }
     }
+    due.give_back(&app).await;
     while running.wait_for_end().await.is_some() {}
 }
 
