@@ -29,6 +29,7 @@ on_both!(
     a_hold_in_doubt_stays_reserved_until_somebody_says,
     one_later_request_settles_what_was_kept,
     who_stood_still_meanwhile_settles_nothing_once_more,
+    who_had_acted_under_it_and_stood_still_settles_it_no_more_where_another_has_acted,
     a_hold_falls_due_when_nobody_settles_it,
     captures_of_a_quarter_of_an_hour_are_one_record,
 );
@@ -248,6 +249,35 @@ async fn who_stood_still_meanwhile_settles_nothing_once_more(bed: Bed) {
     }
     assert_eq!(standing(&bed).await, (CENT, 4 * CENT));
     assert_eq!(bed.hold(id).await.actual, Some(CENT));
+}
+
+async fn who_had_acted_under_it_and_stood_still_settles_it_no_more_where_another_has_acted(
+    bed: Bed,
+) {
+    bed.set_organization(budget(10)).await;
+    let granted = bed.grant(leave(5 * CENT)).await;
+    let (id, until) = (granted.id.as_str(), bed.now().plus_ms(86_400_000));
+    bed.step(bed.hold(id).await.dispatch(id)).await.unwrap();
+    let first = bed.hold(id).await;
+    bed.step(first.doubt(id)).await.unwrap();
+    let key = first.key(id);
+    let take_up = async |request: &str| {
+        let (hold, version) = (bed.hold(id).await, bed.row(&key).await.unwrap().version);
+        let settler = Settler { request: request.into(), until: bed.now().plus_ms(1_000) };
+        bed.step(hold.reopen(id, version, settler)).await.unwrap();
+        bed.hold(id).await
+    };
+    let part = |of: &Hold, amount| of.admit_capture(amount, Word::Asker).unwrap();
+    let second = take_up("second").await;
+    bed.step(second.capture_part(id, part(&second, CENT), until, bed.now())).await.unwrap();
+    let third = take_up("third").await;
+    bed.step(third.dispatch(id)).await.unwrap();
+    for late in [first.capture(id, part(&first, 5 * CENT), bed.now()), first.doubt(id)] {
+        assert!(bed.step(late).await.is_err());
+    }
+    let third = bed.hold(id).await;
+    bed.step(third.capture(id, part(&third, 4 * CENT), bed.now())).await.unwrap();
+    assert_eq!(standing(&bed).await, (5 * CENT, 0));
 }
 
 /// The holds that are due of a kind.

@@ -283,6 +283,7 @@ async fn a_hooks_call_is_told_where_the_hook_belongs() {
             scheme: Scheme::None,
             secret: None,
             reference: None,
+            by: None,
             opened_at: START,
         };
         let mut txn = bed.begin();

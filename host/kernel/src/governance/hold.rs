@@ -24,6 +24,9 @@ use crate::unit::{Draft, Guard, Key, LogKey, Reach, Space, Write};
 pub const STATE: &str = "state";
 /// The index field of the request that settles a hold which outlived its own.
 const SETTLER: &str = "settler";
+/// The state's entry of a hold under which a request that took it up has done something, so that it is not
+/// taken for the one under which its own request has.
+const DISPATCHED_AGAIN: &str = "dispatched_again";
 
 /// The kind of holds that fall due when their request should have settled them.
 pub const OPEN: &str = "open";
@@ -267,11 +270,14 @@ pub struct Step {
 }
 
 impl Step {
-    /// The same of a hold as its row had it in this version, whoever settles it.
+    /// The same of a hold as its row had it in this version, whoever settles it: entries that an earlier
+    /// build did not write are not asked for.
     #[must_use]
     pub fn of_row(mut self, key: &Key, version: u64) -> Self {
-        self.guards
-            .retain(|guard| !matches!(guard, Guard::Entry { field, .. } if field == SETTLER));
+        let is_newer = |field: &str, value: &str| field == SETTLER || value == DISPATCHED_AGAIN;
+        self.guards.retain(
+            |guard| !matches!(guard, Guard::Entry { field, value, .. } if is_newer(field, value)),
+        );
         self.guards.push(Guard::Version { key: key.clone(), version: Some(version) });
         self
     }
@@ -726,7 +732,11 @@ impl Hold {
 
     /// The entries by which it is found, and known to be as it was.
     fn entries(&self) -> Vec<(String, String)> {
-        let state = (STATE.to_owned(), self.state.as_str().to_owned());
+        let state = match (self.state, &self.settler) {
+            (State::Dispatched, Some(_)) => DISPATCHED_AGAIN,
+            (state, _) => state.as_str(),
+        };
+        let state = (STATE.to_owned(), state.to_owned());
         let settler =
             self.settler.as_ref().map(|settler| (SETTLER.to_owned(), settler.to_string()));
         std::iter::once(state).chain(settler).collect()

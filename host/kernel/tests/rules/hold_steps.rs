@@ -128,6 +128,11 @@ fn who_takes_up_a_hold_is_the_one_that_settles_it() {
         assert_eq!(step.guards, [guard(&reopened), entry.clone()]);
     }
     assert_eq!(own(&reopened.hand_back("h")).index.len(), 1, "it is nobody's again");
+    // It is not taken for the one that its own request had dispatched.
+    let [first, again] = [&kept, &reopened].map(|hold| own(&hold.dispatch("h")).index);
+    assert_ne!(first[0], again[0]);
+    let again = reopened.dispatch("h").hold;
+    assert_eq!(again.doubt("h").of_row(&key("o", "h"), 6).guards, [version(6)]);
     // The row's version is enough, and takes up what an earlier build has left as well.
     assert_eq!(reopened.reopen("h", 5, settler("other")).guards, [guard(&reopened), version(5)]);
     assert_eq!(

@@ -187,7 +187,8 @@ pub async fn list_holds(
     query.limit = request.page.limit + 1;
     match wanted {
         // Those that are over are the most by far, and found among all.
-        Some(state) if state.is_over() => query.limit = LOOK_ROWS,
+        // One that a later request has dispatched has another entry.
+        Some(state) if state.is_over() || state == State::Dispatched => query.limit = LOOK_ROWS,
         Some(state) => query = query.equal(STATE, state.as_str()),
         None => {}
     }
