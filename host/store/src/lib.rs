@@ -16,6 +16,7 @@ mod document;
 mod epoch;
 mod error;
 mod fact;
+mod hints;
 mod lobby;
 mod migrate;
 mod patience;

@@ -20,11 +20,12 @@ mod search;
 mod snapshot;
 mod standing;
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
 use charter_kernel::time::{Clock, Instant};
-use charter_kernel::unit::{Applied, Guard, Key, Rejection, Unit};
+use charter_kernel::unit::{Applied, Guard, Key, Rejection, Space, Unit};
 use tokio_util::sync::CancellationToken;
 use zeroize::Zeroizing;
 
@@ -34,6 +35,7 @@ use crate::config::StoreConfig;
 use crate::connection::Database;
 use crate::epoch::Epochs;
 use crate::error::{CommitError, OpenError};
+use crate::hints::Hints;
 use crate::reader::{Readers, Rows};
 use crate::seal::Sealer;
 use crate::sql::{Asker, Pool, query};
@@ -66,6 +68,7 @@ pub(crate) struct Inner {
     pub(crate) standings: Readers<Groups>,
     pub(crate) committer: Committer,
     pub(crate) wakes: Arc<Wakes>,
+    hints: Hints,
     pub(crate) epochs: Arc<Epochs>,
     pub(crate) tickets: Arc<Tickets>,
     pub(crate) sealer: Sealer,
@@ -162,6 +165,7 @@ impl Store {
             standings,
             committer,
             wakes,
+            hints: Hints::default(),
             epochs,
             tickets,
             sealer,
@@ -243,7 +247,16 @@ impl Store {
         }
         charter_kernel::apply::check(&unit)
             .map_err(|refused| CommitError::Rejected(Rejection::Refused(refused)))?;
-        self.inner.committer.submit(unit, settling).await
+        let due = self.inner.hints.of(&unit, self.now());
+        let applied = self.inner.committer.submit(unit, settling).await?;
+        self.inner.hints.note(due);
+        Ok(applied)
+    }
+
+    /// The groups of a space of the host in which this process has put rows that are due since this was
+    /// asked the last time: many of them, and not always all.
+    pub fn due_groups(&self, space: &Space) -> BTreeSet<String> {
+        self.inner.hints.take(space)
     }
 
     /// Waits for its turn at these hot rows; the turn is over when the ticket is dropped. A key

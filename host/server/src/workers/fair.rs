@@ -2,7 +2,7 @@
 //!
 //! Knows the names of lease groups, and nothing of what a row says or of what is done with it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::ops::Bound::{Excluded, Unbounded};
 use std::time::Duration;
 
@@ -66,7 +66,8 @@ pub(super) struct Fair {
     taking: FuturesUnordered<BoxFuture<'static, TakeEnded>>,
     /// Their groups.
     taking_of: BTreeSet<String>,
-    /// Groups that may have more of what is due than was taken of them in the look before.
+    /// Groups that may have more of what is due than was taken of them in the look before, and those that
+    /// somebody has told of.
     more: Vec<String>,
     /// When the next of the groups that were looked at since the first one is due.
     next: Option<charter_kernel::time::Instant>,
@@ -152,23 +153,36 @@ impl Fair {
         app: &App,
         wanted: impl Fn(&str) -> bool,
     ) -> Result<Looked, LookError> {
-        tokio::time::sleep_until(self.rested_at).await;
-        let next_of_large = self.scan_large(app).await?;
         let began = Instant::now();
-        let GroupsDue { due: mut groups, next, last } = self.scan(app).await?;
-        self.rested_at = Instant::now() + (REST * began.elapsed()).min(LOOK_EVERY);
+        // Who has just been told of does not wait for those that are read.
+        let is_rested = began >= self.rested_at;
+        let next_of_large = if is_rested { self.scan_large(app).await? } else { None };
+        let scanned = if is_rested { self.scan(app).await? } else { GroupsDue::default() };
+        let GroupsDue { due: mut groups, next, last } = scanned;
+        if is_rested {
+            self.rested_at = Instant::now() + (REST * began.elapsed()).min(LOOK_EVERY);
+        }
         groups.extend(self.large.values().flat_map(|large| large.due.iter().cloned()));
         groups.sort_by_key(|group| group.due);
         let next = next.into_iter().chain(next_of_large).chain(self.next.take()).min();
         let mut wait = if last.is_some() { Duration::ZERO } else { wait_for(app, next) };
+        let now = Instant::now();
         if !self.large.is_empty() {
-            wait = wait.min(self.large_turn.at.saturating_duration_since(Instant::now()));
+            wait = wait.min(self.large_turn.at.saturating_duration_since(now));
         }
-        self.next = next.filter(|_| last.is_some());
-        self.after = last.unwrap_or_default();
-        let more = std::mem::take(&mut self.more);
+        wait = wait.max(self.rested_at.saturating_duration_since(now));
+        // Of a look that has read nothing, or not all, the next one has to know it.
+        self.next = next.filter(|_| last.is_some() || !is_rested);
+        if is_rested {
+            self.after = last.unwrap_or_default();
+        }
+        let mut told = app.store.due_groups(&self.space);
+        let mut more = std::mem::take(&mut self.more);
+        told.retain(|name| !more.contains(name));
+        more.extend(told);
+        let known: HashSet<&str> = more.iter().map(String::as_str).collect();
         let found = groups.iter().map(|group| group.name.as_str());
-        let found = found.filter(|name| !more.iter().any(|more| more == name));
+        let found = found.filter(|name| !known.contains(name));
         let names = more.iter().map(String::as_str).chain(found);
         let due: Vec<_> = names
             .filter(|name| wanted(organization_and_kind(name).1) && !self.taking_of.contains(*name))
@@ -176,10 +190,11 @@ impl Fair {
             .collect();
         let counts = self.round.pick(&due);
         // Those that found no place now stand behind those of which rows are taken.
-        let waiting = more.iter().filter(|name| {
-            due.iter().zip(&counts).any(|(due, count)| due.group == **name && *count == 0)
-        });
-        let waiting: Vec<_> = waiting.cloned().collect();
+        let placeless = due.iter().zip(&counts).filter(|(_, count)| **count == 0);
+        let waiting: Vec<_> = placeless
+            .filter(|(due, _)| known.contains(due.group))
+            .map(|(due, _)| due.group.to_owned())
+            .collect();
         for (due, count) in due.into_iter().zip(counts).filter(|(_, count)| *count > 0) {
             self.begin(app, due, count);
         }
