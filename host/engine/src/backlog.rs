@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::job::room::{Part, Waiting};
+use crate::job::room::{Beside, Part, Shared, Waiting};
 
 /// How long a count is known far below the limit, and how long others rely on who counts anew.
 const ROOM_KNOWN: Duration = Duration::from_millis(100);
@@ -60,9 +60,20 @@ struct Account {
     in_flight: u64,
     /// Committed by this process since the account is kept; never less.
     committed: u64,
+    /// The same of each project and user that shares what the organization has, by its name.
+    shared: HashMap<String, Asked>,
     count: Option<Count>,
     /// When somebody began to count, until the first is done.
     counting: Option<Instant>,
+}
+
+/// The work that one of those who share has asked for.
+#[derive(Debug, Default)]
+struct Asked {
+    in_flight: u64,
+    /// Each commit since the last count: the account's `committed` behind it, and how much of that was this
+    /// one's.
+    committed: Vec<(u64, u64)>,
 }
 
 /// A count of committed rows.
@@ -105,6 +116,8 @@ struct Own {
     /// Held, so that the account is kept.
     account: Arc<Mutex<Account>>,
     asked: u64,
+    /// The same by the names of those who share.
+    shared: HashMap<String, u64>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -133,24 +146,67 @@ impl Backlog {
 
 impl Account {
     /// No more than so many stand or are in flight beside those that were counted then.
-    fn since(&self, count: &Count) -> u64 {
-        self.committed.saturating_sub(count.start.0).saturating_add(self.in_flight)
+    fn since(&self, count: &Count, part: &Part) -> Beside {
+        let of = |name: &str| {
+            self.shared.get(name).map_or(0, |asked| {
+                let since = asked.committed.iter().filter(|(at, _)| *at > count.start.0);
+                since.map(|(_, many)| many).sum::<u64>() + asked.in_flight
+            })
+        };
+        let all = self.committed.saturating_sub(count.start.0).saturating_add(self.in_flight);
+        match part.sharer() {
+            Some(Shared { project, own }) => Beside { all, project: of(project), own: of(own) },
+            None => Beside { all, ..Beside::default() },
+        }
+    }
+
+    /// Counts one more that is in flight.
+    fn add(&mut self, part: &Part) {
+        self.in_flight += 1;
+        for name in names(part) {
+            self.shared.entry(name.to_owned()).or_default().in_flight += 1;
+        }
+    }
+
+    /// So much is in flight no more; committed or given up.
+    fn end(&mut self, asked: u64, shared: &HashMap<String, u64>, committed: bool) {
+        self.in_flight = self.in_flight.saturating_sub(asked);
+        if committed {
+            self.committed = self.committed.saturating_add(asked);
+        }
+        for (name, many) in shared {
+            let of_name = self.shared.entry(name.clone()).or_default();
+            of_name.in_flight = of_name.in_flight.saturating_sub(*many);
+            if committed {
+                of_name.committed.push((self.committed, *many));
+            }
+        }
+        self.forget();
+    }
+
+    /// Forgets what the last count has seen of each who shares.
+    fn forget(&mut self) {
+        let start = self.count.as_ref().map_or(0, |count| count.start.0);
+        self.shared.retain(|_, asked| {
+            asked.committed.retain(|(at, _)| *at > start);
+            asked.in_flight > 0 || !asked.committed.is_empty()
+        });
     }
 
     /// Asks for one more, without a count where enough is known.
     fn ask(&mut self, part: &Part) -> Verdict {
         if let Some(count) = &self.count {
-            let (since, age) = (self.since(count), count.at.elapsed());
+            let (since, age) = (self.since(count, part), count.at.elapsed());
             if count.is_full(part) && age < NEAR_KNOWN {
                 return Verdict::Full;
             }
-            let most = count.rows.all().saturating_add(since);
+            let most = count.rows.all().saturating_add(since.all);
             let is_far = most.saturating_mul(ROOM_PARTS) <= part.max();
             let known = if is_far { ROOM_KNOWN } else { NEAR_KNOWN };
             let others_count = self.counting.is_some_and(|begun| begun.elapsed() < ROOM_KNOWN);
             let leaves = count.rows.leaves_beside(since, part);
             if leaves && (age < known || (others_count && age < KNOWN_MAX)) {
-                self.in_flight += 1;
+                self.add(part);
                 return Verdict::Admitted;
             }
         }
@@ -165,18 +221,21 @@ impl Account {
             Some(count) if count.start > start => count,
             _ => Count { rows, start, full_at: 0, full_for: HashSet::new(), at: Instant::now() },
         };
-        let since = self.since(&count);
+        let since = self.since(&count, part);
         let is_admitted = count.rows.leaves_beside(since, part);
         // The place of a removed schedule is free at once.
         if !is_admitted && kind == Kind::Job && count.rows.all() >= QUICK_MAX {
-            let is_its_own = count.rows.all().saturating_add(since) < part.max();
+            let is_its_own = count.rows.all().saturating_add(since.all) < part.max();
             match part.sharer().filter(|_| is_its_own) {
-                Some(sharer) => drop(count.full_for.insert(sharer.to_owned())),
+                Some(sharer) => drop(count.full_for.insert(sharer.own.clone())),
                 None => count.full_at = count.full_at.max(part.max()),
             }
         }
         self.count = Some(count);
-        self.in_flight += u64::from(is_admitted);
+        if is_admitted {
+            self.add(part);
+        }
+        self.forget();
         is_admitted
     }
 }
@@ -184,8 +243,22 @@ impl Account {
 impl Count {
     /// Whether it left no room for this part, or for a larger one.
     fn is_full(&self, part: &Part) -> bool {
-        let is_used = part.sharer().is_some_and(|sharer| self.full_for.contains(sharer));
+        let is_used = part.sharer().is_some_and(|sharer| self.full_for.contains(&sharer.own));
         is_used || part.max() <= self.full_at
+    }
+}
+
+/// The names of those who share a part.
+fn names(part: &Part) -> impl Iterator<Item = &str> {
+    part.sharer().into_iter().flat_map(|Shared { project, own }| [project.as_str(), own.as_str()])
+}
+
+impl Own {
+    fn add(&mut self, part: &Part) {
+        self.asked += 1;
+        for name in names(part) {
+            *self.shared.entry(name.to_owned()).or_default() += 1;
+        }
     }
 }
 
@@ -193,14 +266,20 @@ impl AttemptCount {
     fn own(&mut self, kind: Kind, organization: &str) -> &mut Own {
         let backlog = &self.backlog;
         let own = self.own.entry((kind, organization.to_owned()));
-        own.or_insert_with_key(|name| Own { account: backlog.account(name), asked: 0 })
+        own.or_insert_with_key(|name| Own {
+            account: backlog.account(name),
+            asked: 0,
+            shared: HashMap::new(),
+        })
     }
 
     /// Asks for one more, in that part of what an organization may have.
     pub(crate) fn ask(&mut self, kind: Kind, organization: &str, part: &Part) -> Verdict {
         let own = self.own(kind, organization);
         let verdict = lock(&own.account).ask(part);
-        own.asked += u64::from(verdict == Verdict::Admitted);
+        if verdict == Verdict::Admitted {
+            own.add(part);
+        }
         verdict
     }
 
@@ -215,17 +294,17 @@ impl AttemptCount {
     ) -> bool {
         let own = self.own(kind, organization);
         let is_admitted = lock(&own.account).ask_by_count(kind, start, rows, part);
-        own.asked += u64::from(is_admitted);
+        if is_admitted {
+            own.add(part);
+        }
         is_admitted
     }
 
     /// All that was asked for so far is committed.
     pub(crate) fn commit(&mut self) {
         for own in self.own.values_mut() {
-            let asked = std::mem::take(&mut own.asked);
-            let mut account = lock(&own.account);
-            account.in_flight = account.in_flight.saturating_sub(asked);
-            account.committed = account.committed.saturating_add(asked);
+            let (asked, shared) = (std::mem::take(&mut own.asked), std::mem::take(&mut own.shared));
+            lock(&own.account).end(asked, &shared, true);
         }
     }
 }
@@ -233,8 +312,7 @@ impl AttemptCount {
 impl Drop for AttemptCount {
     fn drop(&mut self) {
         for own in self.own.values() {
-            let mut account = lock(&own.account);
-            account.in_flight = account.in_flight.saturating_sub(own.asked);
+            lock(&own.account).end(own.asked, &own.shared, false);
         }
     }
 }

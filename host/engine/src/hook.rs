@@ -10,11 +10,16 @@ use charter_kernel::unit::{Claim, Draft, HOOKS, Key, Reach, Space};
 use serde::{Deserialize, Serialize};
 
 use crate::job::Owner;
+use crate::job::room::Shared;
 
 /// The most hooks of an organization that have a URL of their own. One by which a provider calls for
 /// a document is bounded as documents are.
 pub const HOOKS_MAX: u64 = 10_000;
 
+/// The indexed fields of those who have opened a hook, where they share what the organization has.
+pub const BY: &str = "by";
+/// See above: their project.
+pub const BY_PROJECT: &str = "by_project";
 /// The indexed field of the tenant user that a hook ends with.
 pub const USER: &str = "user";
 /// The indexed field of the project that a hook ends with.
@@ -137,6 +142,9 @@ pub struct HookRecord {
     /// The provider's own name of the object that it is of.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reference: Option<String>,
+    /// Those who have opened it, where it is not the organization itself. Absent in rows of earlier builds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<Shared>,
     /// When it was opened.
     pub opened_at: Instant,
 }
@@ -202,6 +210,9 @@ impl HookRecord {
         }
         index.extend(self.owner.user.as_deref().map(|user| entry(USER, user)));
         index.extend(self.scheme.has_url().then(|| entry(OWN, "1")));
+        if let Some(Shared { project, own }) = &self.by {
+            index.extend([entry(BY, own), entry(BY_PROJECT, project)]);
+        }
         Ok(Draft { body: serde_json::to_string(self)?, index, ..Draft::default() })
     }
 }
@@ -232,6 +243,7 @@ mod tests {
             scheme: Scheme::parse(scheme).unwrap(),
             secret: None,
             reference: Some("cus_1".into()),
+            by: None,
             opened_at: Instant(0),
         }
     }

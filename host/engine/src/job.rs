@@ -37,15 +37,15 @@ pub const UNIQUE_KEY: &str = "key";
 /// The group of jobs that have ended: nothing hands them out any more.
 pub const ENDED_GROUP: &str = "ended";
 
-/// In place of its primitive in the group of a job of which people decide an action: it runs by its
-/// approval, and nothing else hands it out.
-const PARKED: &str = "parked";
+/// Before the group of a job of which people decide an action: it runs by its approval, and nothing else
+/// hands it out or looks at it.
+const PARKED: &str = "parked:";
 
 /// The signal by which a primitive hears of what somebody has sent to a name that it holds.
 pub const NAME: &str = "name";
 
 /// The end of the names of groups of what was sent to names, behind their primitive and before the
-/// organization that has sent it.
+/// sender.
 const SENT: &str = "/names";
 /// The same of what pinned credentials and callers of inbound URLs asked for, before the names of the
 /// project and the user that it is of.
@@ -86,6 +86,11 @@ impl Owner {
         let organization = organization.unwrap_or_else(|| id("o"));
         Self { organization, project: id("p"), user, root: None }
     }
+}
+
+/// The prefix of the groups of an organization's jobs of which people decide an action.
+fn parked_groups_of(organization: &str) -> String {
+    format!("{PARKED}{}", lease::groups_of(organization))
 }
 
 /// The primitive whose jobs are in groups of this kind.
@@ -167,7 +172,7 @@ impl JobRecord {
 
     /// The row's group while people decide an action of it: it counts among what waits of whom it is of.
     pub fn parked_group(&self) -> String {
-        Self { primitive: PARKED.to_owned(), ..self.clone() }.group()
+        format!("{PARKED}{}", self.group())
     }
 
     /// The project that stands behind what a pinned credential or a stranger asked for, and the user of
@@ -288,7 +293,7 @@ pub struct JobRecord {
     /// Whether a pinned credential or a stranger had asked for it, or for the run that left it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub pinned: bool,
-    /// The organization that has sent it to a name.
+    /// The organization that has sent it to a name, and who of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sender: Option<String>,
     /// The unique key within the primitive and reach, if any.

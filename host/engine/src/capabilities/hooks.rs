@@ -4,8 +4,6 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use charter_kernel::hex::hex;
-use charter_kernel::id::{ProjectId, UserId};
-use charter_kernel::scope::Behind;
 use charter_kernel::unit::{Key, Reach, Write};
 use charter_store::Query;
 use zeroize::Zeroizing;
@@ -16,10 +14,10 @@ use crate::failure::{
     failure, invalid, not_configured, not_found, undeclared, unread, write_failure,
 };
 use crate::hook::{
-    HOOKS_MAX, HookRecord, OWN, PROJECT, REFERENCE_BYTES_MAX, SIGNAL, Scheme, USER, Wanted, hooks,
+    BY, BY_PROJECT, HOOKS_MAX, HookRecord, OWN, REFERENCE_BYTES_MAX, SIGNAL, Scheme, Wanted, hooks,
 };
 use crate::job::Owner;
-use crate::job::room::part_of;
+use crate::job::room::{self, Part, Shared, part_of};
 use crate::state::{State, Work};
 
 /// The prefix of a secret, as receivers of webhooks know it.
@@ -117,22 +115,17 @@ impl Work {
         Ok(open)
     }
 
-    /// Whether there is room for one more hook with a URL of its own. A pinned credential's user or project
-    /// has no more of its part than it leaves free to others.
-    async fn has_room_for_hook(&mut self, organization: &str, max: u64) -> Result<bool, Failure> {
-        let by = self.call.scope.principal();
-        let id = |id: Option<&str>| id.unwrap_or_default().to_owned();
-        let sharer = match by.behind() {
-            Behind::User => Some((USER, id(by.user.as_ref().map(UserId::as_str)))),
-            Behind::Project => Some((PROJECT, id(by.project.as_ref().map(ProjectId::as_str)))),
-            Behind::Organization | Behind::Stranger => None,
-        };
-        let free = max.saturating_sub(self.hooks_open(organization, None).await?);
-        let own = match &sharer {
-            Some((field, value)) => self.hooks_open(organization, Some((field, value))).await?,
-            None => 0,
-        };
-        Ok(own < free)
+    /// Whether there is room for one more hook with a URL of its own.
+    async fn has_room_for_hook(
+        &mut self,
+        organization: &str,
+        part: &Part,
+    ) -> Result<bool, Failure> {
+        let free = part.max().saturating_sub(self.hooks_open(organization, None).await?);
+        let Some(Shared { project, own }) = part.sharer() else { return Ok(free > 0) };
+        let of_project = self.hooks_open(organization, Some((BY_PROJECT, project))).await?;
+        let own = self.hooks_open(organization, Some((BY, own))).await?;
+        Ok(room::leaves(free, of_project, own))
     }
 
     async fn open_hook(
@@ -148,7 +141,8 @@ impl Work {
             return Err(not_found("the document").into());
         }
         let max = part_of(HOOKS_MAX, self.call.scope.principal().behind());
-        if scheme.has_url() && !self.has_room_for_hook(&owner.organization, max).await? {
+        let part = Part::of_group(max, &self.own_group());
+        if scheme.has_url() && !self.has_room_for_hook(&owner.organization, &part).await? {
             let told = format!(
                 "of the {max} hooks with a URL of their own that leave room for this one, those of who asks are as \
                  many as the organization has free: close some"
@@ -176,6 +170,7 @@ impl Work {
             scheme,
             secret: sealed,
             reference: None,
+            by: part.sharer().cloned(),
             opened_at: self.now,
         };
         let draft =

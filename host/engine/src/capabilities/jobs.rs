@@ -51,18 +51,9 @@ impl Work {
             )
             .into());
         }
-        let scope = &self.call.scope;
-        let owner = Owner {
-            organization: scope.lane().to_owned(),
-            project: scope.project().map_or_else(String::new, |id| id.as_str().to_owned()),
-            user: scope.user().map(|id| id.as_str().to_owned()),
-            root: scope.principal().root.clone(),
-        };
         Ok(JobRecord {
             name: job.name,
             payload: super::events::json("payload", &job.payload)?.into(),
-            asked: Some(scope.principal().hand_on()),
-            pinned: scope.principal().behind() != Behind::Organization,
             key: job.key,
             attempts_max: job.attempts_max.clamp(1, ATTEMPTS_MAX),
             deadline_ms: job.deadline_ms.map(|ms| ms.min(DEADLINE_MS_MAX)),
@@ -70,8 +61,29 @@ impl Work {
             // A moment without a timestamp could be written and never read again.
             run_at: Instant(job.run_at.unwrap_or(self.now.0)).clamp(Instant(0), Instant::LAST),
             request: Some(self.call.request_id.clone()),
-            ..JobRecord::of_signal(&self.component.manifest.name, "job", owner, self.now)
+            ..self.own_record()
         })
+    }
+
+    /// A job that the call asks for, which says no more yet than whose it is.
+    fn own_record(&self) -> JobRecord {
+        let scope = &self.call.scope;
+        let owner = Owner {
+            organization: scope.lane().to_owned(),
+            project: scope.project().map_or_else(String::new, |id| id.as_str().to_owned()),
+            user: scope.user().map(|id| id.as_str().to_owned()),
+            root: scope.principal().root.clone(),
+        };
+        JobRecord {
+            asked: Some(scope.principal().hand_on()),
+            pinned: scope.principal().behind() != Behind::Organization,
+            ..JobRecord::of_signal(&self.component.manifest.name, "job", owner, self.now)
+        }
+    }
+
+    /// The group of the jobs that the call asks for.
+    pub(super) fn own_group(&self) -> String {
+        self.own_record().group()
     }
 
     /// Counts one more job that waits, or one more schedule, where this part has room for it.

@@ -105,6 +105,12 @@ impl Host for State {
 }
 
 impl Work {
+    /// The name of whom what it sends counts as: of an organization, one of those who share what it has.
+    fn sender(&self) -> String {
+        let scope = &self.call.scope;
+        format!("{} {}", scope.lane(), scope.sharer().name)
+    }
+
     /// A signal to this primitive in the scope of `owner`, run as a job after the commit.
     async fn signal(
         &mut self,
@@ -117,7 +123,7 @@ impl Work {
         let record = JobRecord {
             name: name.into(),
             payload: payload.into(),
-            sender: Some(self.call.scope.lane().to_owned()).filter(|_| kind == NAME),
+            sender: (kind == NAME).then(|| self.sender()),
             attempts_max,
             request: Some(self.call.request_id.clone()),
             ..JobRecord::of_signal(&self.component.manifest.name, kind, owner, self.now)

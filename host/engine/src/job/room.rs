@@ -1,8 +1,9 @@
 //! The room that an organization has for jobs that wait, and for what else waits beside them: the part
 //! of it that each who asks finds.
 //!
-//! Invariant: whoever is not the organization itself has no more of its part than it leaves free, so that
-//! the next one finds some, however much those before it have.
+//! Invariant: whoever is not the organization itself has no more of its part than it leaves free, and its
+//! project no more than three times as much, so that the next one finds some, however much those before
+//! it have.
 
 use std::collections::HashMap;
 
@@ -10,8 +11,9 @@ use charter_kernel::lease::{groups_of, organization_and_kind};
 use charter_kernel::scope::Behind;
 use charter_kernel::unit::Space;
 use charter_store::{ReadError, Store};
+use serde::{Deserialize, Serialize};
 
-use super::sharer_of;
+use super::{parked_groups_of, sharer_of};
 
 /// Users' credentials and strangers find one part in so many of an organization's room.
 const OTHERS_PART: u64 = 2;
@@ -21,6 +23,9 @@ const PROJECTS_PART: u64 = 4;
 /// One part in so many of the room for jobs is kept for those who govern, due at once, and as much beyond it
 /// is for what jobs themselves and providers leave.
 const DUE_PART: u64 = 10;
+
+/// The users of one project together have so many times as much as they leave free.
+const PROJECT_TIMES: u64 = 3;
 
 /// When what found no room among the jobs may come again.
 pub const RETRY_SECONDS: u32 = 30;
@@ -55,15 +60,35 @@ pub struct Part {
     max: u64,
     /// Those who share it: no more of it is one's own than it leaves free. None where it is the
     /// organization's own.
-    sharer: Option<String>,
+    sharer: Option<Shared>,
+}
+
+/// The names of those who share what an organization has.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Shared {
+    /// The project.
+    pub project: String,
+    /// The user within, or the project itself.
+    pub own: String,
+}
+
+/// Rows that may wait beside those that were counted.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Beside {
+    /// All of them.
+    pub(crate) all: u64,
+    /// Those of the project.
+    pub(crate) project: u64,
+    /// Those of one's own.
+    pub(crate) own: u64,
 }
 
 /// The rows of an organization that wait, as a count found them.
 #[derive(Clone, Debug, Default)]
 pub struct Waiting {
     all: u64,
-    /// Those of everybody who has more than little.
-    sharers: HashMap<String, u64>,
+    /// Those of each project and each user that has more than little.
+    names: HashMap<String, u64>,
     little: u64,
 }
 
@@ -83,9 +108,9 @@ impl Part {
         self.max
     }
 
-    /// The name of those who share it, if it is not the organization's own.
-    pub(crate) fn sharer(&self) -> Option<&str> {
-        self.sharer.as_deref()
+    /// Those who share it, if it is not the organization's own.
+    pub(crate) fn sharer(&self) -> Option<&Shared> {
+        self.sharer.as_ref()
     }
 }
 
@@ -100,22 +125,25 @@ impl Waiting {
         organization: &str,
         max: u64,
     ) -> Result<Self, ReadError> {
-        let groups = store.rows_by_group(space, &groups_of(organization), max).await?;
+        let mut groups = store.rows_by_group(space, &groups_of(organization), max).await?;
+        let parked = parked_groups_of(organization);
+        groups.extend(store.rows_by_group(space, &parked, max).await?);
         Ok(Self::of_groups(&groups))
     }
 
     pub(crate) fn of_groups(groups: &[(String, u64)]) -> Self {
         let all = groups.iter().map(|(_, rows)| rows).sum();
-        let mut sharers: HashMap<String, u64> = HashMap::new();
+        let mut names: HashMap<String, u64> = HashMap::new();
         for (group, rows) in groups {
-            if let Some(sharer) = sharer(group) {
-                *sharers.entry(sharer).or_default() += rows;
+            if let Some(Shared { project, own }) = sharer(group) {
+                *names.entry(project).or_default() += rows;
+                *names.entry(own).or_default() += rows;
             }
         }
         // No more names are kept than there are such parts.
         let little = all / LITTLE_PART;
-        sharers.retain(|_, rows| *rows > little);
-        Self { all, sharers, little }
+        names.retain(|_, rows| *rows > little);
+        Self { all, names, little }
     }
 
     #[cfg(test)]
@@ -130,23 +158,33 @@ impl Waiting {
 
     /// Whether there is room for one more.
     pub fn leaves(&self, part: &Part) -> bool {
-        self.leaves_beside(0, part)
+        self.leaves_beside(Beside::default(), part)
     }
 
-    /// The same where so many more may wait, and nobody knows whose.
-    pub(crate) fn leaves_beside(&self, others: u64, part: &Part) -> bool {
-        let free = part.max.saturating_sub(self.all.saturating_add(others));
-        let own = part.sharer().map_or(0, |name| {
-            let counted = self.sharers.get(name).copied().unwrap_or(self.little);
-            counted.saturating_add(others)
-        });
-        own < free
+    /// The same where these may wait, too.
+    pub(crate) fn leaves_beside(&self, beside: Beside, part: &Part) -> bool {
+        let free = part.max.saturating_sub(self.all.saturating_add(beside.all));
+        let Some(Shared { project, own }) = part.sharer() else { return free > 0 };
+        let counted = |name: &str| self.names.get(name).copied().unwrap_or(self.little);
+        leaves(
+            free,
+            counted(project).saturating_add(beside.project),
+            counted(own).saturating_add(beside.own),
+        )
     }
 }
 
-/// The name of those whose rows a group holds, wherever they share: of a project and a user.
-fn sharer(group: &str) -> Option<String> {
-    sharer_of(organization_and_kind(group).1).map(|(project, user)| format!("{project}/{user}"))
+/// Whether those who share have one more where so much is free: of a project that has so much together, one
+/// that has so much of its own.
+pub(crate) fn leaves(free: u64, of_project: u64, own: u64) -> bool {
+    own < free && of_project < free.saturating_mul(PROJECT_TIMES)
+}
+
+/// The names of those whose rows a group holds, where they share.
+fn sharer(group: &str) -> Option<Shared> {
+    let (project, user) = sharer_of(organization_and_kind(group).1)?;
+    // No project's name has a slash.
+    Some(Shared { project: project.to_owned(), own: format!("{project}/{user}") })
 }
 
 #[cfg(test)]
@@ -162,7 +200,7 @@ mod tests {
 
     #[test]
     fn who_is_not_the_organization_leaves_as_much_free_as_it_has() {
-        let (own, one, two) = ("o/shop", "o/shop/pinned/p/one", "o/shop/pinned/p/two");
+        let (own, one, two) = ("o/shop", "o/shop/pinned/p/one", "o/shop/pinned/q/two");
         for (groups, group, leaves) in [
             (vec![], one, true),
             (vec![(one, 49)], one, true),
@@ -188,7 +226,7 @@ mod tests {
     fn however_many_fill_the_room_the_next_one_finds_some() {
         let mut groups: Vec<(String, u64)> = Vec::new();
         for at in 0..9 {
-            groups.push((format!("o/shop/pinned/p/{at}"), 0));
+            groups.push((format!("o/shop/pinned/p{at}/{at}"), 0));
             while Waiting::of_groups(&groups).leaves(&Part::of_group(5_000, &groups[at].0)) {
                 groups[at].1 += 1;
             }
@@ -197,19 +235,42 @@ mod tests {
     }
 
     #[test]
-    fn those_who_have_little_are_counted_without_their_names() {
-        let groups: Vec<_> = (0..5_000).map(|n| (format!("o/shop/pinned/p/{n}"), 2)).collect();
+    fn the_users_of_one_project_leave_room_to_those_of_others() {
+        let mut groups: Vec<(String, u64)> = Vec::new();
+        for at in 0..20 {
+            groups.push((format!("o/shop/pinned/p/{at}"), 0));
+            while Waiting::of_groups(&groups).leaves(&Part::of_group(500, &groups[at].0)) {
+                groups[at].1 += 1;
+            }
+        }
         let waiting = Waiting::of_groups(&groups);
-        assert_eq!((waiting.all, waiting.sharers.len(), waiting.little), (10_000, 0, 19));
-        assert!(waiting.leaves(&Part::of_group(10_020, &groups[0].0)));
-        assert!(!waiting.leaves(&Part::of_group(10_019, &groups[0].0)));
+        assert_eq!(waiting.all, 375, "three quarters");
+        assert!(waiting.leaves(&Part::of_group(500, "o/shop/pinned/other/one")));
+        assert!(waiting.leaves(&Part::of_group(500, "o/shop/names/sender")));
     }
 
     #[test]
-    fn what_may_wait_beside_counts_as_anybodys() {
+    fn those_who_have_little_are_counted_without_their_names() {
+        let groups: Vec<_> = (0..5_000).map(|n| (format!("o/shop/pinned/p/{n}"), 2)).collect();
+        let waiting = Waiting::of_groups(&groups);
+        assert_eq!((waiting.all, waiting.names.len(), waiting.little), (10_000, 1, 19));
+        assert!(waiting.leaves(&Part::of_group(10_020, "o/shop/pinned/q/1")));
+        assert!(!waiting.leaves(&Part::of_group(10_019, "o/shop/pinned/q/1")));
+    }
+
+    #[test]
+    fn what_may_wait_beside_counts_as_whose_it_is() {
         let waiting = waiting(&[("o/shop/pinned/p/one", 10)]);
-        let (one, whole) = (Part::of_group(100, "o/shop/pinned/p/one"), Part::whole(100));
-        assert!(waiting.leaves_beside(39, &one) && !waiting.leaves_beside(40, &one));
-        assert!(waiting.leaves_beside(89, &whole) && !waiting.leaves_beside(90, &whole));
+        let [one, two] = ["one", "two"].map(|user| format!("o/shop/pinned/p/{user}"));
+        let [one, two] = [one, two].map(|group| Part::of_group(100, &group));
+        let beside = |all, project, own| Beside { all, project, own };
+        assert!(waiting.leaves_beside(beside(39, 39, 39), &one));
+        assert!(!waiting.leaves_beside(beside(40, 40, 40), &one));
+        assert!(waiting.leaves_beside(beside(40, 40, 0), &two), "it is another's");
+        assert!(waiting.leaves_beside(beside(57, 57, 0), &two));
+        assert!(!waiting.leaves_beside(beside(75, 75, 0), &two), "its project's");
+        let whole = Part::whole(100);
+        assert!(waiting.leaves_beside(beside(89, 0, 0), &whole));
+        assert!(!waiting.leaves_beside(beside(90, 0, 0), &whole));
     }
 }

@@ -190,6 +190,7 @@ async fn what_a_primitive_has_of_a_deleted_user_stays_while_a_provider_may_tell_
             scheme: Scheme::parse(scheme).expect("a scheme"),
             secret: None,
             reference: None,
+            by: None,
             opened_at: Instant(0),
         };
         let draft = hook.draft().expect("text");

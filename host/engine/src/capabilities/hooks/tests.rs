@@ -235,8 +235,10 @@ async fn hooks_of_one_agent_leave_room_for_the_next_ones() {
     let bed = Bed::new().await;
     let organization = Reach::organization(user(3).lane());
     let rows = |from: u64, user: &str| {
-        let entries = [(OWN, "1"), (USER, user)];
-        let index = entries.map(|(field, value)| (field.to_owned(), value.to_owned()));
+        let own = format!("{}/{user}", id(2));
+        let entries = [(OWN, "1"), (BY, own.as_str()), (BY_PROJECT, &id(2))];
+        let index =
+            entries.map(|(field, value): (&str, &str)| (field.to_owned(), value.to_owned()));
         let draft = Draft { body: "{}".into(), index: index.into(), ..Draft::default() };
         let row = |n| Write::Insert {
             key: Key::new(&organization, &hooks(), format!("h{n}")),
