@@ -154,7 +154,7 @@ impl Fair {
         wanted: impl Fn(&str) -> bool,
     ) -> Result<Looked, LookError> {
         let began = Instant::now();
-        // Who has just been told of does not wait for those that are read.
+        // A group that was just told of does not wait for those that are read.
         let is_rested = began >= self.rested_at;
         let next_of_large = if is_rested { self.scan_large(app).await? } else { None };
         let scanned = if is_rested { self.scan(app).await? } else { GroupsDue::default() };
