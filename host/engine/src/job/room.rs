@@ -222,27 +222,28 @@ mod tests {
         }
     }
 
-    #[test]
-    fn however_many_fill_the_room_the_next_one_finds_some() {
+    /// As many rows of each of these groups, one after the other, as find room.
+    fn fill(max: u64, names: impl Iterator<Item = String>) -> Vec<(String, u64)> {
         let mut groups: Vec<(String, u64)> = Vec::new();
-        for at in 0..9 {
-            groups.push((format!("o/shop/pinned/p{at}/{at}"), 0));
-            while Waiting::of_groups(&groups).leaves(&Part::of_group(5_000, &groups[at].0)) {
+        for name in names {
+            let (at, part) = (groups.len(), Part::of_group(max, &name));
+            groups.push((name, 0));
+            while Waiting::of_groups(&groups).leaves(&part) {
                 groups[at].1 += 1;
             }
-            assert!(groups[at].1 > 0, "{groups:?}");
         }
+        groups
+    }
+
+    #[test]
+    fn however_many_fill_the_room_the_next_one_finds_some() {
+        let groups = fill(5_000, (0..9).map(|at| format!("o/shop/pinned/p{at}/{at}")));
+        assert!(groups.iter().all(|(_, rows)| *rows > 0), "{groups:?}");
     }
 
     #[test]
     fn the_users_of_one_project_leave_room_to_those_of_others() {
-        let mut groups: Vec<(String, u64)> = Vec::new();
-        for at in 0..20 {
-            groups.push((format!("o/shop/pinned/p/{at}"), 0));
-            while Waiting::of_groups(&groups).leaves(&Part::of_group(500, &groups[at].0)) {
-                groups[at].1 += 1;
-            }
-        }
+        let groups = fill(500, (0..20).map(|at| format!("o/shop/pinned/p/{at}")));
         let waiting = Waiting::of_groups(&groups);
         assert_eq!(waiting.all, 375, "three quarters");
         assert!(waiting.leaves(&Part::of_group(500, "o/shop/pinned/other/one")));

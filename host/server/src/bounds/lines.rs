@@ -122,9 +122,9 @@ pub(super) mod tests {
         let held =
             [lines.take("o", &person("a")).unwrap(), lines.wait("o", &person("b")).await.unwrap()];
         assert!(lines.take("o", &person("c")).is_none());
-        let (by, mut third) = (person("c"), None);
-        let third = third.insert(Box::pin(lines.wait("o", &by)));
-        assert!(futures::poll!(&mut *third).is_pending());
+        let by = person("c");
+        let mut third = Box::pin(lines.wait("o", &by));
+        assert!(futures::poll!(&mut third).is_pending());
         assert!(lines.wait("p", &person("d")).await.is_ok());
         drop(held);
         drop(third.await.unwrap());

@@ -63,7 +63,6 @@ pub fn accept(
     request: Request<Incoming>,
 ) -> Result<Accepted, Refusal> {
     let (mut head, body) = request.into_parts();
-    let is_other_host = names_another_host(&head);
     // HTTP/2 names the host beside the headers; nothing behind this cares which version brought it.
     if !head.headers.contains_key(header::HOST)
         && let Some(Ok(host)) =
@@ -81,7 +80,8 @@ pub fn accept(
             "must be chunked, once and alone: no other coding is undone here",
         ));
     }
-    let other_host = is_other_host.then(|| Fault::new("host", "must be what :authority names"));
+    let other_host =
+        names_another_host(&head).then(|| Fault::new("host", "must be what :authority names"));
     if let Some(fault) = other_host.or_else(|| ambiguous(&head.headers, head.version)) {
         return Err(Refusal::faults(vec![fault]));
     }

@@ -212,10 +212,8 @@ impl Fair {
         app: &App,
     ) -> Result<Option<charter_kernel::time::Instant>, ReadError> {
         let began = Instant::now();
-        let Some(name) = self.next_large(began) else { return Ok(None) };
+        let Some((name, after)) = self.next_large(began) else { return Ok(None) };
         let start = lease::groups_of(&name);
-        let after =
-            self.large.get(&name).map_or_else(|| start.clone(), |large| large.after.clone());
         let end = start.clone() + END;
         let page = app.store.groups_due(&self.space, (&after, Some(&end)), PAGE).await?;
         let had_due = !page.due.is_empty();
@@ -232,8 +230,9 @@ impl Fair {
         Ok(page.next)
     }
 
-    /// The large organization whose turn it is: of whose last page nothing is left, or the next one.
-    fn next_large(&self, now: Instant) -> Option<String> {
+    /// The large organization whose turn it is, with the last of its groups that was looked at: of whose
+    /// last page nothing is left, or the next one.
+    fn next_large(&self, now: Instant) -> Option<(String, String)> {
         let is_used_up = |large: &Large| large.had_due && large.due.is_empty();
         let used_up = || self.large.iter().find(|(_, large)| is_used_up(large));
         let Turn { last, at, rested_at } = &self.large_turn;
@@ -243,7 +242,7 @@ impl Fair {
             (false, true) => used_up(),
             (false, false) => None,
         };
-        turn.map(|(name, _)| name.clone())
+        turn.map(|(name, large)| (name.clone(), large.after.clone()))
     }
 
     /// Reads the groups of all but the large organizations.
@@ -251,8 +250,8 @@ impl Fair {
         let organization = |group: &str| organization_and_kind(group).0.to_owned();
         let (mut all, mut after, mut seen) = (GroupsDue::default(), self.after.clone(), 0);
         loop {
-            let large = self.large.keys().map(|name| lease::groups_of(name));
-            let large = large.into_iter().find(|start| *start > after);
+            let mut large = self.large.keys().map(|name| lease::groups_of(name));
+            let large = large.find(|start| *start > after);
             let within = (after.as_str(), large.as_deref());
             let page = app.store.groups_due(&self.space, within, PAGE).await?;
             all.next = all.next.into_iter().chain(page.next).min();
