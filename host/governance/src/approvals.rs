@@ -5,6 +5,7 @@ use std::sync::Arc;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use charter_engine::Claiming;
+use charter_engine::job::room::RETRY_SECONDS;
 use charter_engine::job::{JobRecord, NEVER};
 use charter_engine::{Leave, Nested, Proposal};
 use charter_kernel::governance::hold::{Hold, State};
@@ -14,13 +15,14 @@ use charter_kernel::idempotency::Lineage;
 use charter_kernel::refusal::Refusal;
 use charter_kernel::role::Role;
 use charter_kernel::scope::{Actor, ActorKind, Naming, Principal, Scope};
+use charter_kernel::share;
 use charter_kernel::time::Instant;
-use charter_kernel::unit::{Draft, Fact, Guard, Key, Row, Write};
-use charter_store::{Patience, Store, Txn};
+use charter_kernel::unit::{Draft, Fact, Guard, Key, Reach, Row, Write};
+use charter_store::{Patience, Query, Store, Txn};
 use charter_tenancy::directory::Directory;
 use charter_tenancy::place::{Owner, Unplaced};
 use charter_tenancy::records::Record as _;
-use charter_tenancy::records::approval::{Approval, KEPT_MS, MARKS, Status};
+use charter_tenancy::records::approval::{Approval, BY, BY_WITHIN, KEPT_MS, MARKS, Status};
 use charter_tenancy::stored;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -30,6 +32,8 @@ use crate::lifecycle;
 
 /// How long people have to decide, in milliseconds: a day.
 pub const DECIDE_MS: i64 = 86_400_000;
+/// How many approvals of an organization may wait.
+pub const WAITING_MAX: u64 = 10_000;
 /// Bytes of an answer that an approval keeps.
 const RESULT_BYTES_MAX: usize = 256 << 10;
 /// The shortest wait between two looks at the job that answers a request, in milliseconds.
@@ -303,6 +307,41 @@ pub async fn cancel_of_job(
     Ok(())
 }
 
+/// Asks whether one more approval of who acts may wait. Those that are asked for at the same time may
+/// come to more, by one for each call.
+///
+/// # Errors
+/// 429 where as many wait as leave room for it.
+pub async fn check_room(governance: &Governance, scope: &Scope) -> Result<(), Refusal> {
+    let by = scope.sharer();
+    let [own, within] = share::names_of(&by);
+    let status = ("status", Status::PendingApproval.as_str());
+    let counted = |entry| count_waiting(governance, scope.lane(), entry);
+    let (all, within, own) =
+        tokio::try_join!(counted(status), counted((BY_WITHIN, within)), counted((BY, own)),)?;
+    let max = governance.approvals_waiting_max;
+    if (share::Held { max, all, within, own }).leaves_one_to(&by) {
+        return Ok(());
+    }
+    let told = format!(
+        "Of the {max} approvals that may wait, those of who asks are as many as leave room for the next \
+         one. Have some decided, or cancel the jobs that wait by them."
+    );
+    Err(Refusal::rate_limited(RETRY_SECONDS).reason("approvals_full").hint(told))
+}
+
+/// Approvals of the organization that have this entry.
+async fn count_waiting(
+    governance: &Governance,
+    organization: &str,
+    (field, value): (&str, &str),
+) -> Result<u64, Refusal> {
+    let reach = Reach::organization(organization);
+    let mut query = Query::all(&reach, &Approval::space()).equal(field, value);
+    query.relaxed = true;
+    governance.store.begin("").count(&query).await.map_err(stored::reading)
+}
+
 /// The approval that a proposal waits by; its hold is in the same unit.
 ///
 /// # Errors
@@ -346,6 +385,7 @@ pub async fn new_approval(
         subject: hold.subject.clone(),
         asked_by: request.account.clone(),
         pinned: request.principal.as_ref().is_some_and(|by| by.behind().is_pinned()),
+        by: Some(leave.scope.sharer()),
         policy_ids: hold.decision.rules.clone(),
         approvals_required: hold.decision.approvals_required.max(1),
         decisions: Vec::new(),

@@ -248,6 +248,9 @@ async fn try_once(
             return Err(refuse(governance, leave, &hold, refusal).await);
         }
     };
+    if course == Course::Pending {
+        approvals::check_room(governance, &leave.scope).await?;
+    }
     let mut txn = governance.store.begin(leave.scope.lane());
     let decides = if reported { case.guards_of_scopes() } else { case.guards() };
     let guards = leave.guards.iter().chain(&credential).cloned().chain(counted).chain(decides);

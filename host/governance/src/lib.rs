@@ -40,6 +40,8 @@ pub struct Governance {
     pub biller: String,
     /// Sums that take long.
     pub sums: Sums,
+    /// How many approvals of an organization may wait for people.
+    pub approvals_waiting_max: u64,
     /// Somebody waits for a job: the runner looks at once.
     pub job_wanted: Notify,
     /// The time.

@@ -34,6 +34,7 @@ pub mod route;
 pub mod schedule;
 pub mod schema;
 pub mod scope;
+pub mod share;
 pub mod standing;
 pub mod time;
 pub mod unit;

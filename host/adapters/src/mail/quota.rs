@@ -4,14 +4,18 @@
 //! organization takes. Organizations share another of the same size: one of them takes half of it,
 //! invitations take half of it, and the invitations of one take half of that one's half. So nobody's
 //! organization and no agent keeps a person's way in from being mailed, and no invitations of others
-//! keep the approvals of the own organization from it. The approvals of one agent take half of what its
-//! organization has, for one address and in all, so that no agent keeps those of others from it.
+//! keep the approvals of the own organization from it. Of what an organization has, for one address and
+//! in all, nobody's approvals take more than they leave free, those of one project together no more than
+//! three times as much, and those of pinned keys leave a quarter. So no agent, however many users it
+//! names, keeps the approvals of others from being mailed.
 //!
 //! Counted in rows of the very commit that makes a mail, so that it holds across replicas and
 //! restarts.
 
 use charter_kernel::hex::sha256;
 use charter_kernel::refusal::Refusal;
+use charter_kernel::scope::Sharer;
+use charter_kernel::share;
 use charter_kernel::time::Instant;
 use charter_store::Txn;
 use charter_tenancy::records::Record as _;
@@ -34,8 +38,8 @@ pub enum Source<'a> {
     Approval {
         /// The organization that owns it.
         organization: &'a str,
-        /// The name by which the one who asks counts among those of the organization.
-        sharer: &'a str,
+        /// The one who asks, as it counts among those of the organization.
+        by: &'a Sharer,
     },
     /// This organization invites.
     Invitation(&'a str),
@@ -49,6 +53,8 @@ struct Counter<'a> {
     id: String,
     /// How many mails it admits in an hour.
     max: u32,
+    /// The one who asks, where those of the organization share what it admits.
+    by: Option<&'a Sharer>,
 }
 
 /// Counts one mail of this origin to this address, if all its counts admit it.
@@ -67,6 +73,12 @@ pub async fn admit(
         let quota = count(txn, counter.organization, &counter.id, now).await?;
         if quota.count >= counter.max {
             return Ok(false);
+        }
+        if let Some(by) = counter.by {
+            let Some(shares) = counter.admit_share(by, quota.count, txn, now).await? else {
+                return Ok(false);
+            };
+            counts.extend(shares);
         }
         counts.push(quota);
     }
@@ -96,6 +108,30 @@ pub async fn summary(
     Ok(Some(until))
 }
 
+impl Counter<'_> {
+    /// The counts of the one who asks, and of those around it, where they leave room for one more mail
+    /// beside so many of all; `None` where they leave none.
+    async fn admit_share(
+        &self,
+        by: &Sharer,
+        all: u32,
+        txn: &mut Txn,
+        now: Instant,
+    ) -> Result<Option<Vec<Quota>>, Refusal> {
+        let [own, within] = share::names_of(by);
+        let mut quotas = Vec::new();
+        for name in [Some(own), Some(within).filter(|within| *within != own)].into_iter().flatten()
+        {
+            let id = format!("{}:{}", self.id, sha256(name));
+            quotas.push(count(txn, self.organization, &id, now).await?);
+        }
+        let [Some(own), Some(within)] = [quotas.first(), quotas.last()] else { return Ok(None) };
+        let [max, all, own, within] = [self.max, all, own.count, within.count].map(u64::from);
+        let leaves = share::Held { max, all, within, own }.leaves_one_to(by);
+        Ok(leaves.then_some(quotas))
+    }
+}
+
 /// The counts that a mail takes from. Their names name nobody: they hold a digest.
 fn counters<'a>(limits: &Mail, source: Source<'a>, to: &str) -> Vec<Counter<'a>> {
     let address = sha256(&normalize(to));
@@ -103,28 +139,23 @@ fn counters<'a>(limits: &Mail, source: Source<'a>, to: &str) -> Vec<Counter<'a>>
         organization,
         id: format!("{kind}:{address}"),
         max,
+        by: None,
     };
     let (all, in_all) = (limits.recipient_per_hour, limits.organization_per_hour);
-    let (organization, sharer) = match source {
+    let (organization, by) = match source {
         Source::Asker => return vec![of(None, "asked", all)],
-        Source::Approval { organization, sharer } => (organization, Some(sharer)),
+        Source::Approval { organization, by } => (organization, Some(by)),
         Source::Invitation(organization) => (organization, None),
     };
     let own = Some(organization);
     let mut counters = vec![
         of(None, "recipient", all),
-        of(own, "recipient", half(all)),
-        Counter { organization: own, id: "organization".to_owned(), max: in_all },
+        Counter { by, ..of(own, "recipient", half(all)) },
+        Counter { organization: own, id: "organization".to_owned(), max: in_all, by },
     ];
-    match sharer.map(|sharer| format!("sharer:{}", sha256(sharer))) {
-        Some(sharer) => {
-            counters.push(of(own, &sharer, half(half(all))));
-            counters.push(Counter { organization: own, id: sharer, max: half(in_all) });
-        }
-        None => {
-            counters.push(of(None, "invited", half(all)));
-            counters.push(of(own, "invited", half(half(all))));
-        }
+    if by.is_none() {
+        counters.push(of(None, "invited", half(all)));
+        counters.push(of(own, "invited", half(half(all))));
     }
     counters
 }
@@ -228,24 +259,47 @@ mod tests {
             admitted
         }
 
-        /// The same of the approvals of two agents of an organization, so many of each.
-        async fn send_of_two(&self, mails: u32, organization: &str, now: Instant) -> u32 {
-            let first = self.send(mails, approval(organization, "user/first"), now).await;
-            first + self.send(mails, approval(organization, "user/second"), now).await
+        /// How many of so many mails to as many addresses are admitted.
+        async fn send_to_many(&self, mails: u32, source: Source<'_>) -> u32 {
+            let mut admitted = 0;
+            for n in 0..mails {
+                admitted += u32::from(self.admits(source, &format!("{n}@example.com"), NOW).await);
+            }
+            admitted
+        }
+
+        /// How many of the mails about approvals to one address are admitted, of as many people as would
+        /// have them.
+        async fn send_of_people(&self, organization: &str, now: Instant) -> u32 {
+            let mut admitted = 0;
+            for person in 0..9 {
+                let by = unpinned(&format!("account {person}"));
+                admitted += self.send(9, approval(organization, &by), now).await;
+            }
+            admitted
         }
     }
 
-    fn approval<'a>(organization: &'a str, sharer: &'a str) -> Source<'a> {
-        Source::Approval { organization, sharer }
+    fn approval<'a>(organization: &'a str, by: &'a Sharer) -> Source<'a> {
+        Source::Approval { organization, by }
+    }
+
+    fn unpinned(name: &str) -> Sharer {
+        Sharer { within: None, name: name.into() }
+    }
+
+    fn pinned(within: &str, name: &str) -> Sharer {
+        Sharer { within: Some(within.into()), name: name.into() }
     }
 
     #[tokio::test(flavor = "multi_thread")]
     async fn who_asks_at_an_address_gets_a_link_whatever_organizations_send_there() {
         let bed = Bed::new("asker").await;
         for organization in ["a", "b"] {
-            assert_eq!(bed.send_of_two(17, organization, NOW).await, 15);
+            assert_eq!(bed.send_of_people(organization, NOW).await, 15);
         }
-        let other = approval("c", "user/first");
+        let by = unpinned("account 0");
+        let other = approval("c", &by);
         assert_eq!(bed.send(1, other, NOW).await, 0, "an address gets 30 of them");
         assert_eq!(bed.send(34, Source::Asker, NOW).await, 30, "a stranger floods no address");
         let next = NOW.plus_ms(HOUR_MS);
@@ -254,36 +308,33 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn what_one_organization_sends_to_an_address_leaves_half_to_the_others() {
-        let bed = Bed::new("half").await;
-        assert_eq!(bed.send_of_two(17, "a", NOW).await, 15);
-        assert_eq!(bed.send_of_two(17, "b", NOW).await, 15);
-    }
-
-    #[tokio::test(flavor = "multi_thread")]
-    async fn what_one_agent_asks_for_leaves_half_of_an_address_to_the_organizations_others() {
+    async fn what_one_asks_for_leaves_mails_of_its_organization_to_the_others() {
         let bed = Bed::new("sharer").await;
-        let (one, other) = (approval("a", "user/one"), approval("a", "user/other"));
-        assert_eq!(bed.send(34, one, NOW).await, 8);
-        assert_eq!(bed.send(34, other, NOW).await, 7, "the rest of the organization's half");
-        let alike = approval("b", "user/one");
-        assert_eq!(bed.send(34, alike, NOW).await, 8, "another organization's is another");
-        assert_eq!(bed.send(34, one, NOW.plus_ms(HOUR_MS)).await, 8, "in each hour anew");
+        let [one, two, third] = ["one", "two", "third"].map(|user| pinned("p", user));
+        let (project, other) = (pinned("p", "p"), pinned("q", "q"));
+        let person = unpinned("account 0");
+        assert_eq!(bed.send(34, approval("a", &one), NOW).await, 6);
+        assert_eq!(bed.send(34, approval("a", &two), NOW).await, 3);
+        assert_eq!(bed.send(34, approval("a", &third), NOW).await, 0, "its project has nine");
+        assert_eq!(bed.send(34, approval("a", &project), NOW).await, 0);
+        assert_eq!(bed.send(34, approval("a", &other), NOW).await, 2);
+        assert_eq!(bed.send(34, approval("a", &person), NOW).await, 2);
+        assert_eq!(bed.send(34, approval("b", &one), NOW).await, 6, "another organization's");
+        let next = NOW.plus_ms(HOUR_MS);
+        assert_eq!(bed.send(34, approval("a", &one), next).await, 6, "in each hour anew");
     }
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn what_one_agent_asks_many_people_for_leaves_half_of_all_mails_to_the_others() {
+    async fn what_one_asks_many_people_for_leaves_mails_to_the_others() {
         let bed = Bed::new("many").await;
-        for sharer in ["user/one", "user/other"] {
-            let mut admitted = 0;
-            for n in 0..60 {
-                let to = format!("{n}@example.com");
-                admitted += u32::from(bed.admits(approval("a", sharer), &to, NOW).await);
-            }
-            assert_eq!(admitted, 50, "{sharer}");
+        for (by, mails) in [
+            (pinned("p", "p"), 38),
+            (pinned("q", "one"), 19),
+            (unpinned("account 0"), 22),
+            (unpinned("account 1"), 11),
+        ] {
+            assert_eq!(bed.send_to_many(60, approval("a", &by)).await, mails, "{by:?}");
         }
-        let third = approval("a", "user/third");
-        assert!(!bed.admits(third, TO, NOW).await, "an organization has a hundred");
     }
 
     #[tokio::test(flavor = "multi_thread")]
@@ -292,9 +343,8 @@ mod tests {
         assert_eq!(bed.send(34, Source::Invitation("a"), NOW).await, 8);
         assert_eq!(bed.send(34, Source::Invitation("b"), NOW).await, 7);
         assert_eq!(bed.send(34, Source::Invitation("c"), NOW).await, 0);
-        let [own, other] = ["a", "d"].map(|organization| approval(organization, "user/one"));
-        assert_eq!(bed.send(34, own, NOW).await, 7, "the rest of its half");
-        assert_eq!(bed.send(34, other, NOW).await, 8, "the rest of all");
+        assert_eq!(bed.send_of_people("a", NOW).await, 7, "the rest of its half");
+        assert_eq!(bed.send_of_people("d", NOW).await, 8, "the rest of all");
     }
 
     #[test]

@@ -4,6 +4,7 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use charter_kernel::hex::hex;
+use charter_kernel::share;
 use charter_kernel::unit::{Key, Reach, Write};
 use charter_store::Query;
 use zeroize::Zeroizing;
@@ -17,7 +18,7 @@ use crate::hook::{
     BY, BY_PROJECT, HOOKS_MAX, HookRecord, OWN, REFERENCE_BYTES_MAX, SIGNAL, Scheme, Wanted, hooks,
 };
 use crate::job::Owner;
-use crate::job::room::{self, Part, Shared, part_of};
+use crate::job::room::{Part, Shared, part_of};
 use crate::state::{State, Work};
 
 /// The prefix of a secret, as receivers of webhooks know it.
@@ -125,7 +126,7 @@ impl Work {
         let Some(Shared { project, own }) = part.sharer() else { return Ok(free > 0) };
         let of_project = self.hooks_open(organization, Some((BY_PROJECT, project))).await?;
         let own = self.hooks_open(organization, Some((BY, own))).await?;
-        Ok(room::leaves(free, of_project, own))
+        Ok(share::leaves(free, of_project, own))
     }
 
     async fn open_hook(

@@ -1,14 +1,14 @@
 //! The room that an organization has for jobs that wait, and for what else waits beside them: the part
 //! of it that each who asks finds.
 //!
-//! Invariant: whoever is not the organization itself has no more of its part than it leaves free, and its
-//! project no more than three times as much, so that the next one finds some, however much those before
-//! it have.
+//! Invariant: whoever is not the organization itself leaves as much of its part as
+//! [`charter_kernel::share`] says.
 
 use std::collections::HashMap;
 
 use charter_kernel::lease::{groups_of, organization_and_kind};
 use charter_kernel::scope::Behind;
+use charter_kernel::share;
 use charter_kernel::unit::Space;
 use charter_store::{ReadError, Store};
 use serde::{Deserialize, Serialize};
@@ -23,9 +23,6 @@ const PROJECTS_PART: u64 = 4;
 /// One part in so many of the room for jobs is kept for those who govern, due at once, and as much beyond it
 /// is for what jobs themselves and providers leave.
 const DUE_PART: u64 = 10;
-
-/// The users of one project together have so many times as much as they leave free.
-const PROJECT_TIMES: u64 = 3;
 
 /// When what found no room among the jobs may come again.
 pub const RETRY_SECONDS: u32 = 30;
@@ -166,18 +163,12 @@ impl Waiting {
         let free = part.max.saturating_sub(self.all.saturating_add(beside.all));
         let Some(Shared { project, own }) = part.sharer() else { return free > 0 };
         let counted = |name: &str| self.names.get(name).copied().unwrap_or(self.little);
-        leaves(
+        share::leaves(
             free,
             counted(project).saturating_add(beside.project),
             counted(own).saturating_add(beside.own),
         )
     }
-}
-
-/// Whether those who share have one more where so much is free: of a project that has so much together, one
-/// that has so much of its own.
-pub(crate) fn leaves(free: u64, of_project: u64, own: u64) -> bool {
-    own < free && of_project < free.saturating_mul(PROJECT_TIMES)
 }
 
 /// The names of those whose rows a group holds, where they share.

@@ -38,6 +38,9 @@ use crate::words::{self, id};
 /// The moment at which every test begins: 15 January 2027, 08:00 in UTC.
 pub const START: Instant = Instant(1_800_000_000_000);
 
+/// How many approvals of the organization may wait.
+pub const WAITING_MAX: u64 = 32;
+
 /// A clock that tests move.
 #[derive(Debug)]
 pub struct Hands(pub AtomicI64);
@@ -436,6 +439,7 @@ fn govern(store: Store, engine: Engine, clock: &Arc<Hands>, told: Arc<Told>) -> 
         notices: told,
         biller: "probe".into(),
         sums: charter_governance::sums::Sums::default(),
+        approvals_waiting_max: WAITING_MAX,
         job_wanted: Notify::new(),
         clock: clock.clone(),
     }

@@ -10,6 +10,7 @@ use charter_governance::approvals::{self, Content, DECIDE_MS, Origin, Run};
 use charter_kernel::governance::hold::State;
 use charter_kernel::lease;
 use charter_kernel::role::Role;
+use charter_kernel::scope::{Principal, Subject};
 use charter_kernel::unit::{Draft, Fact, FactKind, Key, Take, Unit, Write};
 use charter_tenancy::records::Record as _;
 use charter_tenancy::records::approval::{APPROVED, Approval, PENDING, Status, Word};
@@ -17,15 +18,17 @@ use charter_tenancy::records::member::Member;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use crate::bed::{Bed, on_both, reason};
+use crate::bed::{Bed, WAITING_MAX, on_both, reason};
 use crate::words::{
     CENT, DAY_MS, account, asker, asking, budget, card, credit, fund, id, leave, leave_for, member,
-    organization, organization_reach, payment, policy, proposal, request, soft_budget, user_reach,
+    organization, organization_reach, payment, policy, principal, project, proof, proposal,
+    request, soft_budget, user, user_reach,
 };
 
 on_both!(
     what_waits_is_held_told_and_kept_sealed,
     what_waits_has_its_room_already,
+    nobodys_approvals_keep_those_of_others_from_waiting,
     what_is_approved_is_held_anew_in_the_window_that_counts_now,
     what_is_approved_is_decided_anew,
     what_people_have_approved_uses_up_no_grant,
@@ -39,6 +42,37 @@ on_both!(
     before_its_first_effect_a_request_is_marked_as_begun,
     a_request_that_a_job_answers_ends_as_the_job_does,
 );
+
+async fn nobodys_approvals_keep_those_of_others_from_waiting(bed: Bed) {
+    bed.set_organization(asking(1)).await;
+    let by = |is_pinned: bool, root: &str| {
+        let principal = Principal {
+            user: is_pinned.then(user),
+            project: is_pinned.then(project),
+            root: Some(root.to_owned()),
+            ..principal(Role::Developer)
+        };
+        proof(principal).user(user(), Subject::Path).scope()
+    };
+    let mut waiting = 0;
+    for (by, expected) in [
+        (by(true, &asker()), WAITING_MAX * 3 / 8),
+        (by(false, &asker()), WAITING_MAX * 5 / 16),
+        (by(false, "somebody else"), WAITING_MAX * 5 / 32),
+    ] {
+        let mut taken = 0;
+        let refused = loop {
+            let leave = Leave { scope: by.clone(), ..leave(0) };
+            match bed.ask_from(Some(crate::words::client()), leave).await {
+                Err(Ungranted::Pending { .. }) => taken += 1,
+                other => break reason(other),
+            }
+        };
+        assert_eq!(refused, "approvals_full");
+        assert_eq!(taken, expected, "beside {waiting}");
+        waiting += taken;
+    }
+}
 
 async fn what_waits_is_held_told_and_kept_sealed(bed: Bed) {
     bed.set_organization(asking(2)).await;

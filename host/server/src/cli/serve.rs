@@ -10,8 +10,8 @@ use anyhow::Context as _;
 use charter_adapters::Adapters;
 use charter_adapters::providers::Providers;
 use charter_engine::{AdmissionConfig, Engine, EngineConfig};
-use charter_governance::Governance;
 use charter_governance::sums::Sums;
+use charter_governance::{Governance, approvals};
 use charter_kernel::limits::DEADLINE_MS_MAX;
 use charter_kernel::time::{Clock, Instant};
 use charter_kernel::unit::Space;
@@ -232,6 +232,7 @@ async fn assemble(config: Config, store: Store, operator: Operator) -> anyhow::R
         registry: registry.clone(),
         notices: adapters.clone(),
         biller: config.billing.primitive.clone(),
+        approvals_waiting_max: approvals::WAITING_MAX,
         sums: Sums::default().beside_calls_of(config.jobs.deadline_ms.max(DEADLINE_MS_MAX)),
         job_wanted: Notify::new(),
         clock: clock.clone(),

@@ -3,6 +3,8 @@
 use charter_kernel::governance::hold::Subject;
 use charter_kernel::id::OrganizationId;
 use charter_kernel::lease;
+use charter_kernel::scope::Sharer;
+use charter_kernel::share;
 use charter_kernel::time::Instant;
 use charter_kernel::unit::{Draft, Key, Reach, Space};
 use schemars::JsonSchema;
@@ -128,6 +130,10 @@ pub struct Approval {
     /// Whether a pinned credential has asked: news of it wait among those of whom it is about.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub pinned: bool,
+    /// The one who asked, as it counts among those who share the organization's mails. Absent in rows of
+    /// builds that counted the user.
+    #[serde(default)]
+    pub by: Option<Sharer>,
     /// The rules that ask for a person.
     pub policy_ids: Vec<String>,
     /// How many distinct people must approve.
@@ -252,6 +258,10 @@ impl Approval {
 
 /// The indexed project of who asked.
 pub const PROJECT: &str = "project";
+/// The indexed name under which one that waits counts as its own asker's.
+pub const BY: &str = "by";
+/// The same as that around its asker.
+pub const BY_WITHIN: &str = "by_within";
 
 impl Record for Approval {
     const COLLECTION: &'static str = "approvals";
@@ -266,6 +276,9 @@ impl Record for Approval {
         let user = self.subject.user.iter().filter(|_| !self.is_forgotten());
         index.extend(user.map(|user| entry(USER, user)));
         index.extend(self.subject.project.iter().map(|project| entry(PROJECT, project)));
+        let by = self.by.iter().filter(|_| self.status == Status::PendingApproval);
+        let names = by.flat_map(|by| [BY, BY_WITHIN].into_iter().zip(share::names_of(by)));
+        index.extend(names.map(|(field, name)| entry(field, name)));
         index
     }
 }

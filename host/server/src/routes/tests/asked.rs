@@ -54,6 +54,7 @@ impl Bed {
             },
             asked_by: Some(self.owner.to_string()),
             pinned: false,
+            by: None,
             policy_ids: Vec::new(),
             approvals_required: 1,
             decisions: Vec::new(),

@@ -6,9 +6,9 @@ use charter_adapters::mail::outbox::{self, Wanted};
 use charter_adapters::mail::quota::{self, Source};
 use charter_adapters::mail::{self, Missing, Ready, links};
 use charter_governance::decide;
-use charter_kernel::governance::hold::Subject;
 use charter_kernel::refusal::Refusal;
 use charter_kernel::role::Role;
+use charter_kernel::scope::Sharer;
 use charter_kernel::time::Instant;
 use charter_kernel::unit::{Guard, Reach, Taken, Unit, Write};
 use charter_store::{CommitError, TransactError, Txn};
@@ -165,8 +165,10 @@ async fn mail_decider(
     let email = account.email.as_str();
     let acts_for = Some((&account.id, account.password_version));
     let (link, token) = links::make(purpose, acts_for, email, now, approval.expires_at)?;
-    let sharer = sharer(&approval.subject);
-    let source = Source::Approval { organization, sharer: &sharer };
+    // Those of builds that did not say who asked are few, and count as one.
+    let unnamed = || Sharer { within: None, name: "".into() };
+    let by = approval.by.clone().unwrap_or_else(unnamed);
+    let source = Source::Approval { organization, by: &by };
     let withheld = match () {
         () if mail::is_hosted(&app.adapters, email) => Some("hosted_domain"),
         () if letter::mailbox(email).is_none() => Some("no_mailbox"),
@@ -200,16 +202,6 @@ async fn mail_decider(
         hello: &outbox::hello(&ready.base),
     };
     outbox::enqueue(txn, wanted, now).await
-}
-
-/// The name by which the one who asks counts: the user, else the project where that is all who is
-/// named, else the person or the credential behind what is the organization's own.
-fn sharer(subject: &Subject) -> String {
-    let Subject { user, project, root, actor: (actor, own), .. } = subject;
-    let named = [("user", user), ("project", project), ("account", root)];
-    let named = named.into_iter().find_map(|(kind, id)| Some((kind, id.as_deref()?)));
-    let (kind, id) = named.unwrap_or((actor.as_str(), own.as_str()));
-    format!("{kind}/{id}")
 }
 
 /// The one mail that stands for all that are not sent within this hour.
@@ -322,29 +314,4 @@ async fn mail_link(
         hello: &outbox::hello(&ready.base),
     };
     outbox::enqueue(txn, wanted, now).await
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn who_asks_counts_as_the_user_then_the_project_then_the_person_and_then_the_credential() {
-        let some = |id: &str| Some(id.to_owned());
-        let mut subject = Subject {
-            organization: "o".to_owned(),
-            project: some("p"),
-            user: some("u"),
-            actor: ("key".to_owned(), "k".to_owned()),
-            root: some("r"),
-            ..Subject::default()
-        };
-        assert_eq!(sharer(&subject), "user/u");
-        subject.user = None;
-        assert_eq!(sharer(&subject), "project/p");
-        subject.project = None;
-        assert_eq!(sharer(&subject), "account/r");
-        subject.root = None;
-        assert_eq!(sharer(&subject), "key/k");
-    }
 }
