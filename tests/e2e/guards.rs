@@ -3,10 +3,12 @@
 
 use charter_tests::artefacts::Artefacts;
 use charter_tests::patience::until;
-use charter_tests::tenant::id;
+use charter_tests::tenant::{PASSWORD, id};
 use charter_tests::world::Builder;
-use charter_tests::{Tenant, on_both};
+use charter_tests::{Client, Tenant, on_both};
 use serde_json::{Value, json};
+
+use crate::accounts::browser;
 
 on_both! {
     fn a_kit_holds_its_users_to_its_rate_and_nobody_else(world) {
@@ -67,6 +69,63 @@ on_both! {
         };
         until("each refusal within the rate is a row", || refused() >= forbidden);
         assert_eq!(refused(), forbidden);
+    }
+}
+
+/// Asks until the rate of who asks is used up.
+fn use_up(client: &Client, path: &str) {
+    until("its rate is used up", || client.get(path).status == 429);
+}
+
+on_both! {
+    fn no_agent_keeps_who_governs_from_it_by_the_rate_of_a_kit(world) {
+        let tenant = world.register();
+        let kit = id(&tenant.client.get("/v1/kits").expect(200)["kits"][0]);
+        let kit = format!("/v1/kits/{kit}");
+        let body = json!({ "name": "agent", "role": "developer", "project_id": tenant.project });
+        let made = tenant.client.post("/v1/auth/keys", &body).expect(201);
+        let agent = tenant.client.bearer(made["key"].as_str().unwrap());
+        agent.patch(&kit, &json!({ "limits": { "requests_per_minute": 1 } })).expect(200);
+        use_up(&agent, "/v1/queue");
+        let owner = browser(world, &tenant.email, PASSWORD).0;
+        for client in [&tenant.client, &owner] {
+            for path in ["/v1/kits", "/v1/queue", "/v1/auth/keys"] {
+                client.get(path).expect(200);
+                use_up(&agent, "/v1/queue");
+            }
+        }
+        owner.patch(&kit, &json!({ "limits": { "requests_per_minute": 2 } })).expect(200);
+        use_up(&agent, "/v1/queue");
+        tenant.client.delete(&format!("/v1/auth/keys/{}", id(&made))).expect(200);
+        agent.get("/v1/queue").expect_error(401, "unauthorized");
+    }
+}
+
+on_both! {
+    fn no_key_keeps_people_from_what_they_do_by_the_rate_of_their_organization(
+        world: Builder::new().configuration("[rates]\norganization_per_minute = 40\n")
+    ) {
+        let tenant = world.register();
+        let owner = browser(world, &tenant.email, PASSWORD).0;
+        let user = tenant.user("agent");
+        let agent = tenant.key(json!({ "role": "developer", "user_id": user }));
+        for (who, leaves) in [(&agent, &tenant.client), (&tenant.client, &owner)] {
+            use_up(who, "/v1/limits");
+            leaves.get("/v1/limits").expect(200);
+            leaves.get("/v1/auth/keys").expect(200);
+        }
+    }
+
+    fn the_keys_that_an_agent_makes_for_itself_share_its_rate(
+        world: Builder::new().configuration("[rates]\nkey_per_minute = 5\n")
+    ) {
+        let tenant = world.register();
+        let user = tenant.user("agent");
+        let agent = tenant.key(json!({ "role": "developer", "user_id": user }));
+        let made = agent.post("/v1/auth/keys", &json!({ "name": "another", "role": "viewer" })).expect(201);
+        let other = agent.bearer(made["key"].as_str().unwrap());
+        use_up(&agent, "/v1/limits");
+        other.get("/v1/limits").expect_error(429, "rate_limited");
     }
 }
 

@@ -84,12 +84,14 @@ pub struct BucketGate<'a> {
     pub window: Duration,
     /// How many requests may come at once; the whole quota where 0.
     pub burst: u32,
+    /// One part in so many of these is for others; 0: none.
+    pub kept_part: u32,
 }
 
 impl<'a> BucketGate<'a> {
     /// So many in a minute.
     pub fn per_minute(kind: Kind, owner: impl Into<Cow<'a, str>>, quota: u32) -> Self {
-        Self { kind, owner: owner.into(), quota, window: MINUTE, burst: 0 }
+        Self { kind, owner: owner.into(), quota, window: MINUTE, burst: 0, kept_part: 0 }
     }
 
     /// So many in an hour.
@@ -101,6 +103,24 @@ impl<'a> BucketGate<'a> {
     #[must_use]
     pub fn burst(self, burst: u32) -> Self {
         Self { burst, ..self }
+    }
+
+    /// One part in so many of what the bucket holds is for others.
+    #[must_use]
+    pub fn leaving(self, kept_part: u32) -> Self {
+        Self { kept_part, ..self }
+    }
+
+    /// How many requests may come at once.
+    fn size(&self) -> u32 {
+        if self.burst > 0 { self.burst.min(self.quota) } else { self.quota }
+    }
+
+    /// So many of these are for others: not all of them, however few there are.
+    fn kept(&self) -> f64 {
+        let size = self.size();
+        let kept = size.checked_div(self.kept_part).map_or(0, |part| part.max(1));
+        f64::from(kept.min(size.saturating_sub(1)))
     }
 }
 
@@ -171,7 +191,8 @@ impl Buckets {
                 limited().take(taken).for_each(|earlier| self.give_one_back(earlier));
                 return Some(standing(gate, bucket, Some(wait_s(gate, bucket))));
             }
-            if narrowest.is_none_or(|(_, other)| bucket.tokens < other.tokens) {
+            let left = |(gate, bucket): (&BucketGate<'_>, Bucket)| bucket.tokens - gate.kept();
+            if narrowest.is_none_or(|other| left((gate, bucket)) < left(other)) {
                 narrowest = Some((gate, bucket));
             }
         }
@@ -184,8 +205,7 @@ impl Buckets {
     }
 
     fn take_one(&self, gate: &BucketGate<'_>, now: Instant) -> (bool, Bucket) {
-        let size = if gate.burst > 0 { gate.burst.min(gate.quota) } else { gate.quota };
-        let size = f64::from(size);
+        let size = f64::from(gate.size());
         let per_s = f64::from(gate.quota) / gate.window.as_secs_f64();
         let key = self.key(gate);
         let mut shard = self.shard(key).lock().unwrap_or_else(PoisonError::into_inner);
@@ -195,7 +215,7 @@ impl Buckets {
         let fresh = Bucket { tokens: size, at: now, size, per_s };
         let bucket = shard.entry((gate.kind, key)).or_insert(fresh);
         *bucket = Bucket { size, per_s, ..*bucket }.refill(now);
-        let admitted = bucket.tokens >= 1.0;
+        let admitted = bucket.tokens >= 1.0 + gate.kept();
         if admitted {
             bucket.tokens -= 1.0;
         }
@@ -238,7 +258,7 @@ fn make_room(shard: &mut Shard, now: Instant) {
 }
 
 fn wait_s(gate: &BucketGate<'_>, bucket: Bucket) -> u32 {
-    let wait = ((1.0 - bucket.tokens) / bucket.per_s).ceil();
+    let wait = ((1.0 + gate.kept() - bucket.tokens) / bucket.per_s).ceil();
     wait.clamp(1.0, gate.window.as_secs_f64()) as u32
 }
 
@@ -249,7 +269,8 @@ fn standing(gate: &BucketGate<'_>, bucket: Bucket, retry_after_s: Option<u32>) -
     let mut left = String::new();
     // Writing to a string cannot fail.
     let _ = write!(policy, "\"{label}\";q={};w={}", gate.quota, gate.window.as_secs());
-    let _ = write!(left, "\"{label}\";r={};t={until_full}", bucket.tokens.floor() as u64);
+    let free = (bucket.tokens - gate.kept()).floor() as u64;
+    let _ = write!(left, "\"{label}\";r={free};t={until_full}");
     RateStanding { kind: gate.kind, policy, left, retry_after_s }
 }
 
@@ -289,6 +310,33 @@ mod tests {
         let wide = [wide];
         assert_eq!(buckets.take(&wide, now).unwrap().retry_after_s, None);
         assert!(buckets.take(&wide, now).unwrap().retry_after_s.is_some());
+    }
+
+    #[test]
+    fn who_leaves_a_part_of_a_bucket_takes_none_of_it() {
+        let (buckets, start) = (Buckets::new(), Instant::now());
+        let whole = gate(Kind::Organization, "o", 60).burst(8);
+        let take = |gate: &BucketGate<'_>, ms| {
+            let at = start + Duration::from_millis(ms);
+            buckets.take(std::slice::from_ref(gate), at).unwrap().retry_after_s
+        };
+        let [half, some] = [2, 8].map(|part| whole.clone().leaving(part));
+        let taken = (0..20).filter(|_| take(&half, 0).is_none()).count();
+        assert_eq!((taken, take(&half, 0)), (4, Some(1)));
+        assert_eq!((0..20).filter(|_| take(&some, 0).is_none()).count(), 3);
+        assert_eq!((0..20).filter(|_| take(&whole, 0).is_none()).count(), 1);
+        assert_eq!(take(&half, 1_000), Some(4), "others' part fills first");
+        assert_eq!(take(&whole, 1_000), None);
+        let standing = buckets.take(&[gate(Kind::Key, "k", 8).leaving(4)], start).unwrap();
+        assert_eq!(standing.left, "\"key\";r=5;t=8");
+        for (size, taken) in [(1, 1), (2, 1), (3, 2)] {
+            let few = gate(Kind::Hook, "few", size).leaving(8);
+            let buckets = Buckets::new();
+            let take = |_: &i32| {
+                buckets.take(std::slice::from_ref(&few), start).unwrap().retry_after_s.is_none()
+            };
+            assert_eq!((0..9).filter(take).count(), taken);
+        }
     }
 
     #[test]

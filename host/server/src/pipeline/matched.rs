@@ -68,7 +68,8 @@ pub async fn find(
             }
         }
     };
-    rates::count(app, trail, &caller)?;
+    let is_primitives = matches!(target, Target::Primitive(..));
+    rates::count(app, trail, &caller, is_primitives)?;
     let matched = match target {
         Target::Host(entry, parameters) => {
             Matched { caller, operation: Operation::Host(entry), parameters }

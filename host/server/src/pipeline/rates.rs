@@ -2,22 +2,38 @@
 //! kit.
 //!
 //! Knows who asks and where, and nothing of what is asked. Calls that the host makes itself come as
-//! fast as their callers do: they are counted nowhere.
+//! fast as their callers do: they are counted nowhere. Invariant: no pinned key, and no key at all, keeps
+//! the people of its organization from governing it by what it asks for.
+
+use std::borrow::Cow;
 
 use charter_kernel::refusal::Refusal;
+use charter_kernel::scope::{Behind, Level};
 use charter_tenancy::identity::Identity;
+use charter_tenancy::place::Place;
 
 use super::caller::Caller;
 use super::trail::Trail;
 use crate::app::App;
 use crate::bounds::rate::{BucketGate, Kind};
 
+/// One part in so many of an organization's rate is kept from pinned keys.
+const PINNED_LEAVE: u32 = 4;
+/// One part in so many of it is kept from all keys, for people's sessions.
+const KEYS_LEAVE: u32 = 8;
+
 /// Takes one token of each rate that the caller has: once for each request, however often it is run,
 /// and ahead of kit and authority, so that a request which they refuse counts as one that they allow.
+/// `is_primitives` says that it is for a primitive, which acts for a profile whoever named it.
 ///
 /// # Errors
 /// 429 where a rate is used up.
-pub fn count(app: &App, trail: &mut Trail, caller: &Caller) -> Result<(), Refusal> {
+pub fn count(
+    app: &App,
+    trail: &mut Trail,
+    caller: &Caller,
+    is_primitives: bool,
+) -> Result<(), Refusal> {
     if trail.rate.is_some() {
         return Ok(());
     }
@@ -27,20 +43,27 @@ pub fn count(app: &App, trail: &mut Trail, caller: &Caller) -> Result<(), Refusa
     if rates.key_per_minute == 0 && rates.organization_per_minute == 0 && per_user == 0 {
         return Ok(());
     }
-    let key = match caller.identity() {
-        Identity::Key(key) => key.id.as_str(),
-        Identity::Session(session) => session.id.as_str(),
+    let behind = place.scope().principal().behind();
+    let (key, leaving, user): (Cow<'_, str>, _, _) = match caller.identity() {
+        Identity::Key(key) => {
+            let leaving = if behind.is_pinned() { PINNED_LEAVE } else { KEYS_LEAVE };
+            // However many keys an agent makes for itself, they are one.
+            let own = key.user.as_ref().map(|user| format!("user {user}").into());
+            (own.unwrap_or(key.id.as_str().into()), leaving, user(place, behind, is_primitives))
+        }
+        Identity::Session(session) => (session.id.as_str().into(), 0, None),
         Identity::Operator { .. } | Identity::Anonymous => return Ok(()),
     };
-    let user = place.user().map_or("", |user| user.id.as_str());
+    let per_organization = BucketGate::per_minute(
+        Kind::Organization,
+        caller.organization(),
+        rates.organization_per_minute,
+    );
+    let per_user = if user.is_some() { per_user } else { 0 };
     let gates = [
-        BucketGate::per_minute(
-            Kind::Organization,
-            caller.organization(),
-            rates.organization_per_minute,
-        ),
+        per_organization.leaving(leaving),
         BucketGate::per_minute(Kind::Key, key, rates.key_per_minute),
-        BucketGate::per_minute(Kind::User, user, per_user),
+        BucketGate::per_minute(Kind::User, user.unwrap_or_default(), per_user),
     ]
     .map(|gate| gate.burst(rates.burst));
     let Some(standing) = app.bounds.buckets.take(&gates, trail.began) else {
@@ -49,4 +72,17 @@ pub fn count(app: &App, trail: &mut Trail, caller: &Caller) -> Result<(), Refusa
     let wait = standing.retry_after_s;
     trail.rate = Some(standing);
     wait.map_or(Ok(()), |seconds| Err(Refusal::rate_limited(seconds)))
+}
+
+/// The bucket of the tenant user for whom it asks, where the user is a party: on the host's own routes the
+/// default profile is none, unless it was named. Keys of the user, of the project and of the organization
+/// have one each, so that those who act for the user are not kept from it by the user's own.
+fn user(place: &Place, behind: Behind, is_primitives: bool) -> Option<String> {
+    let user = place.user().filter(|_| is_primitives || place.scope().level() == Level::User)?;
+    let by = match behind {
+        Behind::User => "user",
+        Behind::Project => "project",
+        Behind::Organization | Behind::Stranger => "organization",
+    };
+    Some(format!("{by} {}", user.id))
 }
