@@ -150,15 +150,21 @@ impl Drop for Owed {
     }
 }
 
+/// Bytes of one connection that are read before it is the others' turn: frames that begin no request are
+/// read as fast as they come.
+const TURN_BYTES: usize = 16 << 10;
+
 /// The stream.
 pub(super) struct Watched<T> {
     inner: T,
     progress: Arc<Progress>,
+    /// Bytes that were read in this turn.
+    turn: usize,
 }
 
 impl<T> Watched<T> {
     pub(super) fn new(inner: T, progress: Arc<Progress>) -> Self {
-        Self { inner, progress }
+        Self { inner, progress, turn: 0 }
     }
     fn wrote<R>(&self, polled: Poll<R>) -> Poll<R> {
         let stalled = &self.progress.stalled_since;
@@ -177,7 +183,14 @@ impl<T: AsyncRead + Unpin> AsyncRead for Watched<T> {
         cx: &mut Context<'_>,
         into: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        if self.turn >= TURN_BYTES {
+            self.turn = 0;
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        let before = into.filled().len();
         let polled = Pin::new(&mut self.inner).poll_read(cx, into);
+        self.turn = if polled.is_ready() { self.turn + into.filled().len() - before } else { 0 };
         let progress = &self.progress;
         if polled.is_ready()
             && progress.head_since.load(Relaxed) == 0
@@ -227,6 +240,21 @@ mod tests {
         idle: Duration::from_secs(75),
         write: Duration::from_secs(30),
     };
+
+    #[tokio::test]
+    async fn who_sends_without_end_gives_others_their_turn() {
+        let mut stream = Watched::new(tokio::io::repeat(0), Arc::new(Progress::new()));
+        let (mut into, mut read, mut pauses) = ([0; 4 << 10], 0, 0);
+        let mut cx = Context::from_waker(std::task::Waker::noop());
+        while read < 64 << 10 {
+            let mut buffer = ReadBuf::new(&mut into);
+            match Pin::new(&mut stream).poll_read(&mut cx, &mut buffer) {
+                Poll::Ready(_) => read += buffer.filled().len(),
+                Poll::Pending => pauses += 1,
+            }
+        }
+        assert_eq!(pauses, 3);
+    }
 
     #[tokio::test(start_paused = true)]
     async fn a_silent_connection_is_cut_and_an_idle_one_retired() {

@@ -66,6 +66,8 @@ pub(super) struct Fair {
     taking: FuturesUnordered<BoxFuture<'static, TakeEnded>>,
     /// Their groups.
     taking_of: BTreeSet<String>,
+    /// Rows that are taken, each with its group, and not handed out yet.
+    taken: Vec<(String, Taken)>,
     /// Groups that may have more of what is due than was taken of them in the look before, and those that
     /// somebody has told of.
     more: Vec<String>,
@@ -131,7 +133,7 @@ impl Fair {
         let (after, large, more) = (String::new(), BTreeMap::new(), Vec::new());
         let large_turn = Turn { last: String::new(), at: rested_at, rested_at };
         let next = None;
-        let (taking, taking_of) = (FuturesUnordered::new(), BTreeSet::new());
+        let (taking, taking_of, taken) = (FuturesUnordered::new(), BTreeSet::new(), Vec::new());
         Self {
             space,
             lease_ms,
@@ -141,6 +143,7 @@ impl Fair {
             large_turn,
             taking,
             taking_of,
+            taken,
             more,
             next,
             rested_at,
@@ -164,15 +167,17 @@ impl Fair {
         }
         groups.extend(self.large.values().flat_map(|large| large.due.iter().cloned()));
         groups.sort_by_key(|group| group.due);
-        let next = next.into_iter().chain(next_of_large).chain(self.next.take()).min();
+        // A look at all that there is knows better than those before it.
+        let is_whole = is_rested && self.after.is_empty();
+        let before = self.next.filter(|_| !is_whole);
+        let next = next.into_iter().chain(next_of_large).chain(before).min();
         let mut wait = if last.is_some() { Duration::ZERO } else { wait_for(app, next) };
         let now = Instant::now();
         if !self.large.is_empty() {
             wait = wait.min(self.large_turn.at.saturating_duration_since(now));
         }
         wait = wait.max(self.rested_at.saturating_duration_since(now));
-        // Of a look that has read nothing, or not all, the next one has to know it.
-        self.next = next.filter(|_| last.is_some() || !is_rested);
+        self.next = next;
         if is_rested {
             self.after = last.unwrap_or_default();
         }
@@ -195,14 +200,17 @@ impl Fair {
             .filter(|(due, _)| known.contains(due.group))
             .map(|(due, _)| due.group.to_owned())
             .collect();
+        // They may have become more since what is under way was begun.
+        let taking = more.iter().filter(|name| self.taking_of.contains(*name)).cloned();
+        let waiting: Vec<_> = taking.chain(waiting).collect();
         for (due, count) in due.into_iter().zip(counts).filter(|(_, count)| *count > 0) {
             self.begin(app, due, count);
         }
-        let taken = self.collect().await?;
         self.more.extend(waiting);
+        self.collect().await?;
         self.more.truncate(PAGE as usize);
         let wait = if self.taking.is_empty() { wait } else { wait.min(TAKE_WAIT) };
-        Ok(Looked { taken, wait })
+        Ok(Looked { taken: std::mem::take(&mut self.taken), wait })
     }
 
     /// Reads a page of the groups of the large organization whose turn it is; answers when the next of them
@@ -290,15 +298,18 @@ impl Fair {
         let unit = Unit { organization, takes: vec![take], ..Unit::default() };
         let (store, group) = (app.store.clone(), due.group.to_owned());
         self.taking_of.insert(group.clone());
+        if let Some(large) = self.large.get_mut(due.organization) {
+            large.due.retain(|due| due.name != group);
+        }
         let take =
             async move { TakeEnded { applied: store.commit(unit).await, group, asked: count } };
         self.taking.push(take.boxed());
     }
 
-    /// The rows that are taken by now, each with its group. The first are waited for, and the others no
-    /// longer than it takes to look.
-    async fn collect(&mut self) -> Result<Vec<(String, Taken)>, CommitError> {
-        let (mut all, mut failed) = (Vec::new(), None);
+    /// Collects the rows that are taken by now. The first are waited for, and the others no longer than it
+    /// takes to look.
+    async fn collect(&mut self) -> Result<(), CommitError> {
+        let mut failed = None;
         let mut until = Instant::now() + TAKE_WAIT;
         while let Ok(Some(ended)) = tokio::time::timeout_at(until, self.taking.next()).await {
             let TakeEnded { group, asked, applied } = ended;
@@ -313,37 +324,44 @@ impl Fair {
             for _ in taken.len()..asked {
                 self.round.leave(&due_of(&group));
             }
-            all.extend(taken.iter().cloned().map(|taken| (group.clone(), taken)));
-            if taken.len() == asked {
-                self.more.push(group);
+            if taken.len() == asked && !self.more.contains(&group) {
+                self.more.push(group.clone());
             }
+            self.taken.extend(taken.into_iter().map(|taken| (group.clone(), taken)));
             until = until.min(Instant::now() + WAIT_MIN);
         }
         // The next look finds the ones that could not be taken; others' work goes on.
-        failed.filter(|_| all.is_empty()).map_or(Ok(all), Err)
+        failed.filter(|_| self.taken.is_empty()).map_or(Ok(()), Err)
     }
 
     /// Gives back what is taken yet, for the next host: until its lease ends nobody else would take it.
     pub(super) async fn give_back(&mut self, app: &App) {
+        for (group, taken) in std::mem::take(&mut self.taken) {
+            release(app, &group, vec![taken]).await;
+        }
         let until = Instant::now() + LOOK_EVERY;
         while let Ok(Some(ended)) = tokio::time::timeout_at(until, self.taking.next()).await {
             let Ok(applied) = ended.applied else { continue };
-            let due_at = app.clock.now();
-            let release =
-                |Taken { key, token, .. }| Write::Release { key, token, due_at, undo: true };
-            let unit = Unit {
-                organization: organization_and_kind(&ended.group).0.to_owned(),
-                writes: applied.taken.into_iter().flatten().map(release).collect(),
-                ..Unit::default()
-            };
-            if let Err(error) = app.store.commit_settling(unit).await {
-                tracing::debug!(%error, group = ended.group, "rows that were taken last wait for their leases to end");
-            }
+            release(app, &ended.group, applied.taken.into_iter().flatten().collect()).await;
         }
     }
 
     /// The work on a row of this group is over.
     pub(super) fn leave(&mut self, group: &str) {
         self.round.leave(&due_of(group));
+    }
+}
+
+/// Gives back these rows of a group, as if nobody had taken them.
+async fn release(app: &App, group: &str, taken: Vec<Taken>) {
+    let due_at = app.clock.now();
+    let release = |Taken { key, token, .. }| Write::Release { key, token, due_at, undo: true };
+    let unit = Unit {
+        organization: organization_and_kind(group).0.to_owned(),
+        writes: taken.into_iter().map(release).collect(),
+        ..Unit::default()
+    };
+    if let Err(error) = app.store.commit_settling(unit).await {
+        tracing::debug!(%error, group, "rows that were taken last wait for their leases to end");
     }
 }

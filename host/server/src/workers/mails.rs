@@ -69,6 +69,8 @@ pub(super) async fn run(app: Arc<App>) {
             mails.leave(&group);
         }
     }
+    notices.give_back(&app).await;
+    mails.give_back(&app).await;
     while sending.wait_for_end().await.is_some() {}
 }
 
