@@ -313,7 +313,7 @@ pub async fn cancel_of_job(
 /// # Errors
 /// 429 where as many wait as leave room for it.
 pub async fn check_room(governance: &Governance, scope: &Scope) -> Result<(), Refusal> {
-    let by = scope.sharer();
+    let by = scope.asker();
     let [own, within] = share::names_of(&by);
     let status = ("status", Status::PendingApproval.as_str());
     let counted = |entry| count_waiting(governance, scope.lane(), entry);
@@ -339,7 +339,7 @@ async fn count_waiting(
     let reach = Reach::organization(organization);
     let mut query = Query::all(&reach, &Approval::space()).equal(field, value);
     query.relaxed = true;
-    governance.store.begin("").count(&query).await.map_err(stored::reading)
+    governance.store.begin(organization).count(&query).await.map_err(stored::reading)
 }
 
 /// The approval that a proposal waits by; its hold is in the same unit.
@@ -385,7 +385,7 @@ pub async fn new_approval(
         subject: hold.subject.clone(),
         asked_by: request.account.clone(),
         pinned: request.principal.as_ref().is_some_and(|by| by.behind().is_pinned()),
-        by: Some(leave.scope.sharer()),
+        by: Some(leave.scope.asker()),
         policy_ids: hold.decision.rules.clone(),
         approvals_required: hold.decision.approvals_required.max(1),
         decisions: Vec::new(),

@@ -411,6 +411,15 @@ impl Scope {
         Sharer { within, name }
     }
 
+    /// The same where what is asked for the sake of each tenant user counts by itself: agents that have one
+    /// key between them are several still, and a project's key is its project whomever it names.
+    pub fn asker(&self) -> Sharer {
+        let Sharer { within, name } = self.sharer();
+        let named = self.user_named().filter(|_| self.principal.behind() != Behind::User);
+        let name = named.map_or(name.clone(), |user| format!("{name} for user {user}").into());
+        Sharer { within, name }
+    }
+
     /// The organization; absent for the deployment's own calls.
     pub fn organization(&self) -> Option<&OrganizationId> {
         self.organization.as_ref()
@@ -704,6 +713,29 @@ mod tests {
             ..Principal::of(Actor::new(ActorKind::Hook, "h"))
         };
         assert_eq!(named(&anybody), (Some("strangers".into()), "strangers".into()));
+    }
+
+    #[test]
+    fn agents_that_have_one_key_between_them_ask_each_for_themselves() {
+        let asker = |by: &Principal, subject: Subject| {
+            let proof = in_organization(by.clone()).project(project(), false, false);
+            let Sharer { within, name } = proof.user(user(), subject).scope().asker();
+            (within.map(|within| within.to_string()), name.to_string())
+        };
+        let of_project = format!("project {}", id(2));
+        let of_user = format!("user {}", id(3));
+        let pinned = Principal { project: Some(project()), ..key() };
+        let agent = Principal { user: Some(user()), ..pinned.clone() };
+        for (by, subject, within, name) in [
+            (&key(), Subject::Default, None, "key k".to_owned()),
+            (&key(), Subject::Path, None, format!("key k for {of_user}")),
+            (&pinned, Subject::Default, Some(&of_project), of_project.clone()),
+            (&pinned, Subject::Header, Some(&of_project), format!("{of_project} for {of_user}")),
+            (&agent, Subject::Credential, Some(&of_project), of_user.clone()),
+            (&agent, Subject::Path, Some(&of_project), of_user.clone()),
+        ] {
+            assert_eq!(asker(by, subject), (within.cloned(), name));
+        }
     }
 
     #[test]

@@ -117,18 +117,15 @@ impl Counter<'_> {
         all: u32,
         txn: &mut Txn,
         now: Instant,
-    ) -> Result<Option<Vec<Quota>>, Refusal> {
+    ) -> Result<Option<[Quota; 2]>, Refusal> {
         let [own, within] = share::names_of(by);
-        let mut quotas = Vec::new();
-        for name in [Some(own), Some(within).filter(|within| *within != own)].into_iter().flatten()
-        {
-            let id = format!("{}:{}", self.id, sha256(name));
-            quotas.push(count(txn, self.organization, &id, now).await?);
-        }
-        let [Some(own), Some(within)] = [quotas.first(), quotas.last()] else { return Ok(None) };
-        let [max, all, own, within] = [self.max, all, own.count, within.count].map(u64::from);
-        let leaves = share::Held { max, all, within, own }.leaves_one_to(by);
-        Ok(leaves.then_some(quotas))
+        let counter = |kind: &str, name: &str| format!("{}:{kind}:{}", self.id, sha256(name));
+        let own = count(txn, self.organization, &counter("own", own), now).await?;
+        let within = count(txn, self.organization, &counter("within", within), now).await?;
+        let counts = [self.max, all, own.count, within.count].map(u64::from);
+        let [max, all, of_own, of_within] = counts;
+        let held = share::Held { max, all, within: of_within, own: of_own };
+        Ok(held.leaves_one_to(by).then_some([own, within]))
     }
 }
 
@@ -310,13 +307,16 @@ mod tests {
     #[tokio::test(flavor = "multi_thread")]
     async fn what_one_asks_for_leaves_mails_of_its_organization_to_the_others() {
         let bed = Bed::new("sharer").await;
-        let [one, two, third] = ["one", "two", "third"].map(|user| pinned("p", user));
+        let [one, two] = ["one", "two"].map(|user| pinned("p", user));
         let (project, other) = (pinned("p", "p"), pinned("q", "q"));
         let person = unpinned("account 0");
         assert_eq!(bed.send(34, approval("a", &one), NOW).await, 6);
-        assert_eq!(bed.send(34, approval("a", &two), NOW).await, 3);
-        assert_eq!(bed.send(34, approval("a", &third), NOW).await, 0, "its project has nine");
-        assert_eq!(bed.send(34, approval("a", &project), NOW).await, 0);
+        assert_eq!(
+            bed.send(34, approval("a", &project), NOW).await,
+            3,
+            "its users' are not its own"
+        );
+        assert_eq!(bed.send(34, approval("a", &two), NOW).await, 0, "their project has nine");
         assert_eq!(bed.send(34, approval("a", &other), NOW).await, 2);
         assert_eq!(bed.send(34, approval("a", &person), NOW).await, 2);
         assert_eq!(bed.send(34, approval("b", &one), NOW).await, 6, "another organization's");

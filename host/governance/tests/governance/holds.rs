@@ -272,8 +272,14 @@ async fn who_had_acted_under_it_and_stood_still_settles_it_no_more_where_another
     bed.step(second.capture_part(id, part(&second, CENT), until, bed.now())).await.unwrap();
     let third = take_up("third").await;
     bed.step(third.dispatch(id)).await.unwrap();
-    for late in [first.capture(id, part(&first, 5 * CENT), bed.now()), first.doubt(id)] {
+    let late = || [first.capture(id, part(&first, 5 * CENT), bed.now()), first.doubt(id)];
+    for late in late() {
         assert!(bed.step(late).await.is_err());
+    }
+    let third = bed.hold(id).await;
+    bed.step(third.keep(id, until)).await.unwrap();
+    for late in late() {
+        assert!(bed.step(late).await.is_err(), "it is kept");
     }
     let third = bed.hold(id).await;
     bed.step(third.capture(id, part(&third, 4 * CENT), bed.now())).await.unwrap();

@@ -732,9 +732,11 @@ impl Hold {
 
     /// The entries by which it is found, and known to be as it was.
     fn entries(&self) -> Vec<(String, String)> {
-        let state = match (self.state, &self.settler) {
-            (State::Dispatched, Some(_)) => DISPATCHED_AGAIN,
-            (state, _) => state.as_str(),
+        // Once it was in doubt it is held again by a part alone, whoever keeps it then.
+        let is_again = self.settler.is_some() || self.in_parts;
+        let state = match self.state {
+            State::Dispatched if is_again => DISPATCHED_AGAIN,
+            state => state.as_str(),
         };
         let state = (STATE.to_owned(), state.to_owned());
         let settler =
