@@ -117,7 +117,7 @@ impl<'a> BucketGate<'a> {
     }
 
     /// So many of these are for others: not all of them, however few there are.
-    fn kept(&self) -> f64 {
+    fn others_part(&self) -> f64 {
         let size = self.size();
         let kept = size.checked_div(self.kept_part).map_or(0, |part| part.max(1));
         f64::from(kept.min(size.saturating_sub(1)))
@@ -191,7 +191,8 @@ impl Buckets {
                 limited().take(taken).for_each(|earlier| self.give_one_back(earlier));
                 return Some(standing(gate, bucket, Some(wait_s(gate, bucket))));
             }
-            let left = |(gate, bucket): (&BucketGate<'_>, Bucket)| bucket.tokens - gate.kept();
+            let left =
+                |(gate, bucket): (&BucketGate<'_>, Bucket)| bucket.tokens - gate.others_part();
             if narrowest.is_none_or(|other| left((gate, bucket)) < left(other)) {
                 narrowest = Some((gate, bucket));
             }
@@ -215,7 +216,7 @@ impl Buckets {
         let fresh = Bucket { tokens: size, at: now, size, per_s };
         let bucket = shard.entry((gate.kind, key)).or_insert(fresh);
         *bucket = Bucket { size, per_s, ..*bucket }.refill(now);
-        let admitted = bucket.tokens >= 1.0 + gate.kept();
+        let admitted = bucket.tokens >= 1.0 + gate.others_part();
         if admitted {
             bucket.tokens -= 1.0;
         }
@@ -258,7 +259,7 @@ fn make_room(shard: &mut Shard, now: Instant) {
 }
 
 fn wait_s(gate: &BucketGate<'_>, bucket: Bucket) -> u32 {
-    let wait = ((1.0 + gate.kept() - bucket.tokens) / bucket.per_s).ceil();
+    let wait = ((1.0 + gate.others_part() - bucket.tokens) / bucket.per_s).ceil();
     wait.clamp(1.0, gate.window.as_secs_f64()) as u32
 }
 
@@ -269,7 +270,7 @@ fn standing(gate: &BucketGate<'_>, bucket: Bucket, retry_after_s: Option<u32>) -
     let mut left = String::new();
     // Writing to a string cannot fail.
     let _ = write!(policy, "\"{label}\";q={};w={}", gate.quota, gate.window.as_secs());
-    let free = (bucket.tokens - gate.kept()).floor() as u64;
+    let free = (bucket.tokens - gate.others_part()).floor() as u64;
     let _ = write!(left, "\"{label}\";r={free};t={until_full}");
     RateStanding { kind: gate.kind, policy, left, retry_after_s }
 }
