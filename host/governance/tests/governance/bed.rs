@@ -4,10 +4,12 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU32, Ordering::SeqCst};
+use std::time::Duration;
 
 use charter_engine::{Engine, EngineConfig, Granted, Leave, Ungranted};
 use charter_governance::approvals::Origin;
 use charter_governance::gateway::CallGateway;
+use charter_governance::sums::Sums;
 use charter_governance::{Governance, caps};
 use charter_kernel::governance::hold::{Hold, Step, Word, key as hold_key, meters_space};
 use charter_kernel::meter::Meter;
@@ -201,7 +203,7 @@ impl Bed {
     /// Whether somebody waits for jobs to be looked at.
     pub async fn is_job_wanted(&self) -> bool {
         let wanted = self.governance.job_wanted.notified();
-        tokio::time::timeout(std::time::Duration::ZERO, wanted).await.is_ok()
+        tokio::time::timeout(Duration::ZERO, wanted).await.is_ok()
     }
 
     /// Writes a record that is not there yet.
@@ -438,7 +440,8 @@ fn govern(store: Store, engine: Engine, clock: &Arc<Hands>, told: Arc<Told>) -> 
         store,
         notices: told,
         biller: "probe".into(),
-        sums: charter_governance::sums::Sums::default(),
+        // No busy machine refuses what nobody asks to have refused.
+        sums: Sums::new(1_000, Duration::from_secs(60)),
         approvals_waiting_max: WAITING_MAX,
         job_wanted: Notify::new(),
         clock: clock.clone(),
