@@ -22,7 +22,7 @@ use charter_store::{Patience, Query, Store, Txn};
 use charter_tenancy::directory::Directory;
 use charter_tenancy::place::{Owner, Unplaced};
 use charter_tenancy::records::Record as _;
-use charter_tenancy::records::approval::{Approval, BY, BY_WITHIN, KEPT_MS, MARKS, Status};
+use charter_tenancy::records::approval::{Approval, BY, KEPT_MS, MARKS, Status};
 use charter_tenancy::stored;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -314,13 +314,16 @@ pub async fn cancel_of_job(
 /// 429 where as many wait as leave room for it.
 pub async fn check_room(governance: &Governance, scope: &Scope) -> Result<(), Refusal> {
     let by = scope.asker();
-    let [own, within] = share::names_of(&by);
-    let status = ("status", Status::PendingApproval.as_str());
-    let counted = |entry| count_waiting(governance, scope.lane(), entry);
-    let (all, within, own) =
-        tokio::try_join!(counted(status), counted((BY_WITHIN, within)), counted((BY, own)),)?;
+    let [own, of_sharer, within] = share::names_of(&by);
+    let counted = |field, name| count_waiting(governance, scope.lane(), (field, name));
+    let (all, own, of_sharer, within) = tokio::try_join!(
+        counted("status", Status::PendingApproval.as_str()),
+        counted(BY[0], own),
+        counted(BY[1], of_sharer),
+        counted(BY[2], within),
+    )?;
     let max = governance.approvals_waiting_max;
-    if (share::Held { max, all, within, own }).leaves_one_to(&by) {
+    if (share::Held { max, all, of: [own, of_sharer, within] }).leaves_one_to(&by) {
         return Ok(());
     }
     let told = format!(
@@ -483,7 +486,7 @@ pub async fn release(txn: &mut Txn, approval: &Approval, now: Instant) -> Result
         }
     };
     if let Some(hold) = as_unused(row)? {
-        let step = hold.void(&approval.hold, now);
+        let step = hold.void(&approval.hold, now).in_any_turn();
         txn.step(step.guards, step.writes);
     }
     Ok(())

@@ -93,6 +93,15 @@ pub struct Sharer {
     pub name: Arc<str>,
 }
 
+/// The one who asks, as a [`Sharer`] and for whom.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Asker {
+    /// The one who asks.
+    pub sharer: Sharer,
+    /// Its name for whom it asks.
+    pub name: Arc<str>,
+}
+
 impl Behind {
     fn is_organization(&self) -> bool {
         *self == Self::Organization
@@ -411,13 +420,14 @@ impl Scope {
         Sharer { within, name }
     }
 
-    /// The same where what is asked for the sake of each tenant user counts by itself: agents that have one
-    /// key between them are several still, and a project's key is its project whomever it names.
-    pub fn asker(&self) -> Sharer {
-        let Sharer { within, name } = self.sharer();
+    /// The one who asks, where what is asked for the sake of each tenant user counts by itself as well:
+    /// agents that have one key between them are several.
+    pub fn asker(&self) -> Asker {
+        let sharer = self.sharer();
         let named = self.user_named().filter(|_| self.principal.behind() != Behind::User);
-        let name = named.map_or(name.clone(), |user| format!("{name} for user {user}").into());
-        Sharer { within, name }
+        let name = named
+            .map_or(sharer.name.clone(), |user| format!("{} for user {user}", sharer.name).into());
+        Asker { sharer, name }
     }
 
     /// The organization; absent for the deployment's own calls.
@@ -719,22 +729,23 @@ mod tests {
     fn agents_that_have_one_key_between_them_ask_each_for_themselves() {
         let asker = |by: &Principal, subject: Subject| {
             let proof = in_organization(by.clone()).project(project(), false, false);
-            let Sharer { within, name } = proof.user(user(), subject).scope().asker();
-            (within.map(|within| within.to_string()), name.to_string())
+            let Asker { sharer, name } = proof.user(user(), subject).scope().asker();
+            assert_eq!(sharer.within.is_some(), by.is_pinned());
+            (sharer.name.to_string(), name.to_string())
         };
         let of_project = format!("project {}", id(2));
         let of_user = format!("user {}", id(3));
         let pinned = Principal { project: Some(project()), ..key() };
         let agent = Principal { user: Some(user()), ..pinned.clone() };
-        for (by, subject, within, name) in [
-            (&key(), Subject::Default, None, "key k".to_owned()),
-            (&key(), Subject::Path, None, format!("key k for {of_user}")),
-            (&pinned, Subject::Default, Some(&of_project), of_project.clone()),
-            (&pinned, Subject::Header, Some(&of_project), format!("{of_project} for {of_user}")),
-            (&agent, Subject::Credential, Some(&of_project), of_user.clone()),
-            (&agent, Subject::Path, Some(&of_project), of_user.clone()),
+        for (by, subject, sharer, name) in [
+            (&key(), Subject::Default, "key k", "key k".to_owned()),
+            (&key(), Subject::Path, "key k", format!("key k for {of_user}")),
+            (&pinned, Subject::Default, &*of_project, of_project.clone()),
+            (&pinned, Subject::Header, &of_project, format!("{of_project} for {of_user}")),
+            (&agent, Subject::Credential, &of_user, of_user.clone()),
+            (&agent, Subject::Path, &of_user, of_user.clone()),
         ] {
-            assert_eq!(asker(by, subject), (within.cloned(), name));
+            assert_eq!(asker(by, subject), (sharer.to_owned(), name));
         }
     }
 

@@ -14,7 +14,7 @@
 
 use charter_kernel::hex::sha256;
 use charter_kernel::refusal::Refusal;
-use charter_kernel::scope::Sharer;
+use charter_kernel::scope::Asker;
 use charter_kernel::share;
 use charter_kernel::time::Instant;
 use charter_store::Txn;
@@ -39,7 +39,7 @@ pub enum Source<'a> {
         /// The organization that owns it.
         organization: &'a str,
         /// The one who asks, as it counts among those of the organization.
-        by: &'a Sharer,
+        by: &'a Asker,
     },
     /// This organization invites.
     Invitation(&'a str),
@@ -54,7 +54,7 @@ struct Counter<'a> {
     /// How many mails it admits in an hour.
     max: u32,
     /// The one who asks, where those of the organization share what it admits.
-    by: Option<&'a Sharer>,
+    by: Option<&'a Asker>,
 }
 
 /// Counts one mail of this origin to this address, if all its counts admit it.
@@ -113,19 +113,20 @@ impl Counter<'_> {
     /// beside so many of all; `None` where they leave none.
     async fn admit_share(
         &self,
-        by: &Sharer,
+        by: &Asker,
         all: u32,
         txn: &mut Txn,
         now: Instant,
-    ) -> Result<Option<[Quota; 2]>, Refusal> {
-        let [own, within] = share::names_of(by);
-        let counter = |kind: &str, name: &str| format!("{}:{kind}:{}", self.id, sha256(name));
-        let own = count(txn, self.organization, &counter("own", own), now).await?;
-        let within = count(txn, self.organization, &counter("within", within), now).await?;
-        let counts = [self.max, all, own.count, within.count].map(u64::from);
-        let [max, all, of_own, of_within] = counts;
-        let held = share::Held { max, all, within: of_within, own: of_own };
-        Ok(held.leaves_one_to(by).then_some([own, within]))
+    ) -> Result<Option<Vec<Quota>>, Refusal> {
+        let mut quotas = Vec::new();
+        for (kind, name) in ["own", "sharer", "within"].into_iter().zip(share::names_of(by)) {
+            let id = format!("{}:{kind}:{}", self.id, sha256(name));
+            quotas.push(count(txn, self.organization, &id, now).await?);
+        }
+        let mut counts = quotas.iter().map(|quota| u64::from(quota.count));
+        let of = [(); 3].map(|()| counts.next().unwrap_or(0));
+        let held = share::Held { max: self.max.into(), all: all.into(), of };
+        Ok(held.leaves_one_to(by).then_some(quotas))
     }
 }
 
@@ -195,6 +196,7 @@ mod tests {
     use std::path::PathBuf;
     use std::sync::Arc;
 
+    use charter_kernel::scope::Sharer;
     use charter_kernel::time::Clock;
     use charter_store::{Store, StoreConfig};
 
@@ -277,16 +279,17 @@ mod tests {
         }
     }
 
-    fn approval<'a>(organization: &'a str, by: &'a Sharer) -> Source<'a> {
+    fn approval<'a>(organization: &'a str, by: &'a Asker) -> Source<'a> {
         Source::Approval { organization, by }
     }
 
-    fn unpinned(name: &str) -> Sharer {
-        Sharer { within: None, name: name.into() }
+    fn unpinned(name: &str) -> Asker {
+        Asker { sharer: Sharer { within: None, name: name.into() }, name: name.into() }
     }
 
-    fn pinned(within: &str, name: &str) -> Sharer {
-        Sharer { within: Some(within.into()), name: name.into() }
+    fn pinned(within: &str, name: &str) -> Asker {
+        let sharer = Sharer { within: Some(within.into()), name: name.into() };
+        Asker { sharer, name: name.into() }
     }
 
     #[tokio::test(flavor = "multi_thread")]

@@ -2,8 +2,10 @@
 //! each end leaves in the meters, the ledger and the spend records.
 
 use charter_engine::{Leave, Proposal};
+use charter_governance::caps;
 use charter_kernel::governance::hold::{
-    DOUBT, Hold, KEPT_MS, OPEN, OverCapture, Settler, State, Word, entries_of, space, spend_space,
+    DOUBT, Hold, KEPT_MS, OPEN, OverCapture, Settler, State, Step, Word, entries_of, space,
+    spend_space,
 };
 use charter_kernel::governance::settle::End;
 use charter_kernel::ledger::Account;
@@ -29,7 +31,7 @@ on_both!(
     a_hold_in_doubt_stays_reserved_until_somebody_says,
     one_later_request_settles_what_was_kept,
     who_stood_still_meanwhile_settles_nothing_once_more,
-    who_had_acted_under_it_and_stood_still_settles_it_no_more_where_another_has_acted,
+    who_stood_still_changes_nothing_of_what_others_have_taken_up_since,
     a_hold_falls_due_when_nobody_settles_it,
     captures_of_a_quarter_of_an_hour_are_one_record,
 );
@@ -251,39 +253,83 @@ async fn who_stood_still_meanwhile_settles_nothing_once_more(bed: Bed) {
     assert_eq!(bed.hold(id).await.actual, Some(CENT));
 }
 
-async fn who_had_acted_under_it_and_stood_still_settles_it_no_more_where_another_has_acted(
-    bed: Bed,
-) {
-    bed.set_organization(budget(10)).await;
-    let granted = bed.grant(leave(5 * CENT)).await;
-    let (id, until) = (granted.id.as_str(), bed.now().plus_ms(86_400_000));
-    bed.step(bed.hold(id).await.dispatch(id)).await.unwrap();
-    let first = bed.hold(id).await;
-    bed.step(first.doubt(id)).await.unwrap();
-    let key = first.key(id);
-    let take_up = async |request: &str| {
+/// The steps by which a request that has taken up a hold leaves it open.
+type Leaving = fn(&Hold, &str, Instant) -> Vec<Step>;
+
+const LEAVINGS: [Leaving; 5] = [
+    |hold, id, until| vec![hold.keep(id, until)],
+    |hold, id, until| {
+        let part = hold.admit_capture(CENT, Word::Provider).unwrap();
+        vec![hold.capture_part(id, part, until, until)]
+    },
+    |hold, id, _| vec![hold.hand_back(id)],
+    |hold, id, until| {
+        let acted = hold.dispatch(id);
+        let kept = acted.hold.keep(id, until);
+        vec![acted, kept]
+    },
+    |hold, id, _| {
+        let acted = hold.dispatch(id);
+        let doubted = acted.hold.doubt(id);
+        vec![acted, doubted]
+    },
+];
+
+async fn who_stood_still_changes_nothing_of_what_others_have_taken_up_since(bed: Bed) {
+    bed.set_organization(budget(10_000)).await;
+    let until = bed.now().plus_ms(86_400_000);
+    // Its own request had acted, or had only asked.
+    let ways = (0..2).flat_map(|acts| {
+        (0..5).flat_map(move |first| (0..5).map(move |then| (acts == 1, first, then)))
+    });
+    for (had_acted, first, then) in ways {
+        let granted = bed.grant(leave(9 * CENT)).await;
+        let id = granted.id.as_str();
+        let key = bed.hold(id).await.key(id);
+        if had_acted {
+            bed.step(bed.hold(id).await.dispatch(id)).await.unwrap();
+        }
+        let mut stale = vec![bed.hold(id).await];
+        let over = match had_acted {
+            true => stale[0].doubt(id),
+            false => stale[0].void(id, bed.now()),
+        };
+        bed.step(over).await.unwrap();
+        for leaving in [first, then] {
+            let (hold, version) = (bed.hold(id).await, bed.row(&key).await.unwrap().version);
+            let settler = Settler { request: "later".into(), until: bed.now().plus_ms(1_000) };
+            let taken = match hold.is_contradicted(Word::Provider) {
+                true => hold.contradict(id, version, settler),
+                false => hold.reopen(id, version, settler),
+            };
+            bed.step(taken).await.unwrap();
+            let taken = bed.hold(id).await;
+            for step in LEAVINGS[leaving](&taken, id, until) {
+                bed.step(step).await.unwrap();
+            }
+            for stale in &stale {
+                let part = |amount| stale.admit_capture(amount, Word::Provider).unwrap();
+                for late in [
+                    stale.capture(id, part(9 * CENT), bed.now()),
+                    stale.capture_part(id, part(CENT), until, bed.now()),
+                    stale.void(id, bed.now()),
+                    stale.doubt(id),
+                    stale.keep(id, until),
+                    stale.dispatch(id),
+                ] {
+                    assert!(bed.step(late).await.is_err(), "{had_acted} {first} {then}");
+                }
+            }
+            stale.push(taken);
+        }
         let (hold, version) = (bed.hold(id).await, bed.row(&key).await.unwrap().version);
-        let settler = Settler { request: request.into(), until: bed.now().plus_ms(1_000) };
-        bed.step(hold.reopen(id, version, settler)).await.unwrap();
-        bed.hold(id).await
-    };
-    let part = |of: &Hold, amount| of.admit_capture(amount, Word::Asker).unwrap();
-    let second = take_up("second").await;
-    bed.step(second.capture_part(id, part(&second, CENT), until, bed.now())).await.unwrap();
-    let third = take_up("third").await;
-    bed.step(third.dispatch(id)).await.unwrap();
-    let late = || [first.capture(id, part(&first, 5 * CENT), bed.now()), first.doubt(id)];
-    for late in late() {
-        assert!(bed.step(late).await.is_err());
+        bed.step(hold.void(id, bed.now()).of_row(&key, version)).await.unwrap();
+        assert_eq!(standing(&bed).await.1, 0, "{had_acted} {first} {then}");
+        // More than was held has happened, by the provider's word.
+        let mut txn = bed.begin();
+        caps::thaw(&mut txn, &user_reach()).await.unwrap();
+        txn.commit().await.unwrap();
     }
-    let third = bed.hold(id).await;
-    bed.step(third.keep(id, until)).await.unwrap();
-    for late in late() {
-        assert!(bed.step(late).await.is_err(), "it is kept");
-    }
-    let third = bed.hold(id).await;
-    bed.step(third.capture(id, part(&third, 4 * CENT), bed.now())).await.unwrap();
-    assert_eq!(standing(&bed).await, (5 * CENT, 0));
 }
 
 /// The holds that are due of a kind.

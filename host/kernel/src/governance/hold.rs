@@ -4,8 +4,6 @@
 //! is data, the guards and writes of a unit: the caller commits it, alone or with the request's own
 //! work. Invariant: what a hold reserved is released exactly once, in the window that admitted it.
 
-use std::fmt::{self, Display, Formatter};
-
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -22,11 +20,8 @@ use crate::unit::{Draft, Guard, Key, LogKey, Reach, Space, Write};
 
 /// The indexed field that says where a hold stands, for as long as it is not over.
 pub const STATE: &str = "state";
-/// The index field of the request that settles a hold which outlived its own.
-const SETTLER: &str = "settler";
-/// The state's entry of a hold under which a request that took it up has done something, so that it is not
-/// taken for the one under which its own request has.
-const DISPATCHED_AGAIN: &str = "dispatched_again";
+/// The index field of a hold's turn, as long.
+const TURN: &str = "turn";
 
 /// The kind of holds that fall due when their request should have settled them.
 pub const OPEN: &str = "open";
@@ -138,6 +133,10 @@ pub struct Hold {
     /// The later request that settles it now, where one does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub settler: Option<Settler>,
+    /// How often a later request has taken it up or left it: a request that stood still meanwhile, and knows
+    /// an earlier turn, changes nothing of it. Absent where none has, and in rows of earlier builds.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub turn: u32,
     /// The amount that was truly spent, once it is captured; of one that is captured in parts, so far.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub actual: Option<i64>,
@@ -270,23 +269,26 @@ pub struct Step {
 }
 
 impl Step {
-    /// The same of a hold as its row had it in this version, whoever settles it: entries that an earlier
-    /// build did not write are not asked for.
+    /// The same of a hold as its row had it in this version, whoever settles it.
     #[must_use]
-    pub fn of_row(mut self, key: &Key, version: u64) -> Self {
-        let is_newer = |field: &str, value: &str| field == SETTLER || value == DISPATCHED_AGAIN;
-        self.guards.retain(
-            |guard| !matches!(guard, Guard::Entry { field, value, .. } if is_newer(field, value)),
-        );
-        self.guards.push(Guard::Version { key: key.clone(), version: Some(version) });
+    pub fn of_row(self, key: &Key, version: u64) -> Self {
+        let mut step = self.in_any_turn();
+        step.guards.push(Guard::Version { key: key.clone(), version: Some(version) });
+        step
+    }
+
+    /// The same whatever its turn is, which an earlier build did not write: of a hold that no later request
+    /// takes up.
+    #[must_use]
+    pub fn in_any_turn(mut self) -> Self {
+        self.guards.retain(|guard| !matches!(guard, Guard::Entry { field, .. } if field == TURN));
         self
     }
 }
 
-impl Display for Settler {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}", self.until, self.request)
-    }
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
+fn is_zero(turn: &u32) -> bool {
+    *turn == 0
 }
 
 /// Spaces whose rows outlive whom they are about: without them no sum could be proved. See also
@@ -468,7 +470,7 @@ impl Hold {
 
     /// It outlives its request.
     pub fn keep(&self, id: &str, until: Instant) -> Step {
-        let next = Self { kept: true, until, settler: None, ..self.clone() };
+        let next = Self { kept: true, until, ..self.clone().leave() };
         let write = next.replace(id, until);
         self.step(id, next, vec![write])
     }
@@ -476,7 +478,7 @@ impl Hold {
     /// A later request settles it, alone: `version` is the row's, so that of two at once one finds
     /// it taken.
     pub fn reopen(&self, id: &str, version: u64, settler: Settler) -> Step {
-        let next = Self { settler: Some(settler), ..self.clone() };
+        let next = Self { settler: Some(settler), turn: self.turn + 1, ..self.clone() };
         let write = next.replace(id, self.until);
         self.step(id, next, vec![write]).of_row(&self.key(id), version)
     }
@@ -513,6 +515,7 @@ impl Hold {
             capturable: Some(if self.in_parts { 0 } else { self.actual.unwrap_or(0) }),
             charges: charges.collect(),
             settler: Some(settler),
+            turn: self.turn + 1,
             ended_at: None,
             ..self.clone()
         };
@@ -521,9 +524,14 @@ impl Hold {
         Step { hold: next, guards, writes }
     }
 
+    /// The same without its settler, whose turn is over.
+    fn leave(self) -> Self {
+        Self { turn: self.turn + u32::from(self.settler.is_some()), settler: None, ..self }
+    }
+
     /// The settler leaves it as it was.
     pub fn hand_back(&self, id: &str) -> Step {
-        let next = Self { settler: None, ..self.clone() };
+        let next = self.clone().leave();
         let write = next.replace(id, next.until);
         self.step(id, next, vec![write])
     }
@@ -598,15 +606,8 @@ impl Hold {
             return self.end_with(id, capture, now);
         };
         let actual = self.spent_with(capture.actual);
-        let next = Self {
-            state: State::Held,
-            actual,
-            in_parts: true,
-            until,
-            kept: true,
-            settler: None,
-            ..rest
-        };
+        let next =
+            Self { state: State::Held, actual, in_parts: true, until, kept: true, ..rest.leave() };
         let mut writes = part.spend(id, capture, now);
         writes.push(next.replace(id, until));
         self.step(id, next, writes)
@@ -696,7 +697,7 @@ impl Hold {
         let due_at = self.settler.as_ref().map_or(self.until, |settler| settler.until);
         // The questions about one become rarer with the time since it came in doubt.
         let until = if self.state == State::InDoubt { self.until } else { due_at };
-        let next = Self { state: State::InDoubt, until, settler: None, ..self.clone() };
+        let next = Self { state: State::InDoubt, until, ..self.clone().leave() };
         let write = next.replace(id, due_at);
         self.step(id, next, vec![write])
     }
@@ -723,8 +724,8 @@ impl Hold {
             || self.settler.as_ref().is_some_and(|settler| settler.until > now)
     }
 
-    /// A step from what it is in memory. Its request alone changes it, up to its end; a later one's is
-    /// over once another one settles it.
+    /// A step from what it is in memory. Its request alone changes it, up to its end; each one's turn is over
+    /// once another one has taken it up.
     fn step(&self, id: &str, hold: Self, writes: Vec<Write>) -> Step {
         let guard = |(field, value)| Guard::Entry { key: self.key(id), field, value };
         Step { hold, guards: self.entries().into_iter().map(guard).collect(), writes }
@@ -732,16 +733,8 @@ impl Hold {
 
     /// The entries by which it is found, and known to be as it was.
     fn entries(&self) -> Vec<(String, String)> {
-        // Once it was in doubt it is held again by a part alone, whoever keeps it then.
-        let is_again = self.settler.is_some() || self.in_parts;
-        let state = match self.state {
-            State::Dispatched if is_again => DISPATCHED_AGAIN,
-            state => state.as_str(),
-        };
-        let state = (STATE.to_owned(), state.to_owned());
-        let settler =
-            self.settler.as_ref().map(|settler| (SETTLER.to_owned(), settler.to_string()));
-        std::iter::once(state).chain(settler).collect()
+        let state = (STATE.to_owned(), self.state.as_str().to_owned());
+        vec![state, (TURN.to_owned(), self.turn.to_string())]
     }
 
     fn replace(&self, id: &str, due_at: Instant) -> Write {

@@ -252,6 +252,7 @@ impl Terms {
             until: self.until,
             kept: false,
             settler: None,
+            turn: 0,
             actual: None,
             in_parts: false,
             ended_at: None,

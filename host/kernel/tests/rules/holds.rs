@@ -64,6 +64,7 @@ pub fn free() -> Hold {
         until: NOW.plus_ms(60_000),
         kept: false,
         settler: None,
+        turn: 0,
         actual: None,
         in_parts: false,
         ended_at: None,

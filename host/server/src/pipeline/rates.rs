@@ -2,8 +2,8 @@
 //! kit.
 //!
 //! Knows who asks and where, and nothing of what is asked. Calls that the host makes itself come as
-//! fast as their callers do: they are counted nowhere. Invariant: no pinned key, and no key at all, keeps
-//! the people of its organization from governing it by what it asks for.
+//! fast as their callers do: they are counted nowhere. Invariant: nobody who does not govern an
+//! organization, and no key, keeps the people who do from it by what is asked for.
 
 use std::borrow::Cow;
 
@@ -19,8 +19,12 @@ use crate::bounds::rate::{BucketGate, Kind};
 
 /// One part in so many of an organization's rate is kept from pinned keys.
 const PINNED_LEAVE: u32 = 4;
-/// One part in so many of it is kept from all keys, for people's sessions.
-const KEYS_LEAVE: u32 = 8;
+/// One part in so many of it is kept from all who do not govern.
+const OTHERS_LEAVE: u32 = 8;
+/// One part in so many of it is kept from all keys, for the sessions of people who govern.
+const KEYS_LEAVE: u32 = 16;
+/// An organization's bucket holds so many, however few may come at once: each of these parts is one at least.
+const BURST_MIN: u32 = 16;
 
 /// Takes one token of each rate that the caller has: once for each request, however often it is run,
 /// and ahead of kit and authority, so that a request which they refuse counts as one that they allow.
@@ -44,14 +48,24 @@ pub fn count(
         return Ok(());
     }
     let behind = place.scope().principal().behind();
+    let role = place.scope().role();
+    let governs = !behind.is_pinned() && role.is_some_and(|role| role.loosens() || role.decides());
     let (key, leaving, user): (Cow<'_, str>, _, _) = match caller.identity() {
         Identity::Key(key) => {
-            let leaving = if behind.is_pinned() { PINNED_LEAVE } else { KEYS_LEAVE };
+            let leaving = match (behind.is_pinned(), governs) {
+                (true, _) => PINNED_LEAVE,
+                (false, false) => OTHERS_LEAVE,
+                (false, true) => KEYS_LEAVE,
+            };
             // However many keys an agent makes for itself, they are one.
             let own = key.user.as_ref().map(|user| format!("user {user}").into());
-            (own.unwrap_or(key.id.as_str().into()), leaving, user(place, behind, is_primitives))
+            let user = user(place, behind, governs, is_primitives);
+            (own.unwrap_or(key.id.as_str().into()), leaving, user)
         }
-        Identity::Session(session) => (session.id.as_str().into(), 0, None),
+        Identity::Session(session) => {
+            let leaving = if governs { 0 } else { OTHERS_LEAVE };
+            (session.account.as_str().into(), leaving, None)
+        }
         Identity::Operator { .. } | Identity::Anonymous => return Ok(()),
     };
     let per_organization = BucketGate::per_minute(
@@ -60,12 +74,12 @@ pub fn count(
         rates.organization_per_minute,
     );
     let per_user = if user.is_some() { per_user } else { 0 };
+    let burst_of_all = if rates.burst > 0 { rates.burst.max(BURST_MIN) } else { 0 };
     let gates = [
-        per_organization.leaving(leaving),
-        BucketGate::per_minute(Kind::Key, key, rates.key_per_minute),
-        BucketGate::per_minute(Kind::User, user.unwrap_or_default(), per_user),
-    ]
-    .map(|gate| gate.burst(rates.burst));
+        per_organization.leaving(leaving).burst(burst_of_all),
+        BucketGate::per_minute(Kind::Key, key, rates.key_per_minute).burst(rates.burst),
+        BucketGate::per_minute(Kind::User, user.unwrap_or_default(), per_user).burst(rates.burst),
+    ];
     let Some(standing) = app.bounds.buckets.take(&gates, trail.began) else {
         return Ok(());
     };
@@ -75,11 +89,13 @@ pub fn count(
 }
 
 /// The bucket of the tenant user for whom it asks, where the user is a party: on the host's own routes the
-/// default profile is none, unless it was named. Keys of the user, of the project and of the organization
-/// have one each, so that those who act for the user are not kept from it by the user's own.
-fn user(place: &Place, behind: Behind, is_primitives: bool) -> Option<String> {
+/// default profile is none, unless it was named. Keys of the user, of the project, of the organization and
+/// of those who govern it have one each, so that those who act for the user are not kept from it by
+/// the user's own.
+fn user(place: &Place, behind: Behind, governs: bool, is_primitives: bool) -> Option<String> {
     let user = place.user().filter(|_| is_primitives || place.scope().level() == Level::User)?;
     let by = match behind {
+        _ if governs => "governors",
         Behind::User => "user",
         Behind::Project => "project",
         Behind::Organization | Behind::Stranger => "organization",

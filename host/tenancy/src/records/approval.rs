@@ -3,7 +3,7 @@
 use charter_kernel::governance::hold::Subject;
 use charter_kernel::id::OrganizationId;
 use charter_kernel::lease;
-use charter_kernel::scope::Sharer;
+use charter_kernel::scope::Asker;
 use charter_kernel::share;
 use charter_kernel::time::Instant;
 use charter_kernel::unit::{Draft, Key, Reach, Space};
@@ -133,7 +133,7 @@ pub struct Approval {
     /// The one who asked, as it counts among those who share the organization's mails. Absent in rows of
     /// builds that counted the user.
     #[serde(default)]
-    pub by: Option<Sharer>,
+    pub by: Option<Asker>,
     /// The rules that ask for a person.
     pub policy_ids: Vec<String>,
     /// How many distinct people must approve.
@@ -258,10 +258,8 @@ impl Approval {
 
 /// The indexed project of who asked.
 pub const PROJECT: &str = "project";
-/// The indexed name under which one that waits counts as its own asker's.
-pub const BY: &str = "by";
-/// The same as that around its asker.
-pub const BY_WITHIN: &str = "by_within";
+/// The indexed names under which one that waits counts as who asked: see [`share::names_of`].
+pub const BY: [&str; 3] = ["by", "by_sharer", "by_within"];
 
 impl Record for Approval {
     const COLLECTION: &'static str = "approvals";
@@ -277,7 +275,7 @@ impl Record for Approval {
         index.extend(user.map(|user| entry(USER, user)));
         index.extend(self.subject.project.iter().map(|project| entry(PROJECT, project)));
         let by = self.by.iter().filter(|_| self.status == Status::PendingApproval);
-        let names = by.flat_map(|by| [BY, BY_WITHIN].into_iter().zip(share::names_of(by)));
+        let names = by.flat_map(|by| BY.into_iter().zip(share::names_of(by)));
         index.extend(names.map(|(field, name)| entry(field, name)));
         index
     }

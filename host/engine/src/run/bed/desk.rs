@@ -153,6 +153,7 @@ fn hold(leave: &Leave, at: Instant) -> Hold {
         until: leave.until,
         kept: false,
         settler: None,
+        turn: 0,
         actual: None,
         in_parts: false,
         ended_at: None,

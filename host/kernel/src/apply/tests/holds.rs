@@ -50,6 +50,7 @@ fn hold(amount: i64) -> Hold {
         until: Instant(5_000),
         kept: false,
         settler: None,
+        turn: 0,
         actual: None,
         in_parts: false,
         ended_at: None,

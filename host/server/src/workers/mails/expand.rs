@@ -8,7 +8,7 @@ use charter_adapters::mail::{self, Missing, Ready, links};
 use charter_governance::decide;
 use charter_kernel::refusal::Refusal;
 use charter_kernel::role::Role;
-use charter_kernel::scope::Sharer;
+use charter_kernel::scope::{Asker, Sharer};
 use charter_kernel::time::Instant;
 use charter_kernel::unit::{Guard, Reach, Taken, Unit, Write};
 use charter_store::{CommitError, TransactError, Txn};
@@ -166,7 +166,8 @@ async fn mail_decider(
     let acts_for = Some((&account.id, account.password_version));
     let (link, token) = links::make(purpose, acts_for, email, now, approval.expires_at)?;
     // Those of builds that did not say who asked are few, and count as one.
-    let unnamed = || Sharer { within: None, name: "".into() };
+    let nobody = || Sharer { within: None, name: "".into() };
+    let unnamed = || Asker { sharer: nobody(), name: "".into() };
     let by = approval.by.clone().unwrap_or_else(unnamed);
     let source = Source::Approval { organization, by: &by };
     let withheld = match () {
