@@ -628,6 +628,24 @@ on_both! {
         world.books_agree();
     }
 
+    fn what_is_being_made_when_the_host_drains_is_made_to_its_end(world: Builder::new().bare()) {
+        let (tenant, owner) = govern(world, 1);
+        let steps = json!([
+            { "leave": "script.spend", "amount": 2 * DOLLAR, "as": "p" }, { "dispatch": "p" }, { "note": "note" },
+            { "sleep_ms": 2_000 }, { "capture": "p", "amount": 2 * DOLLAR },
+        ]);
+        let id = waits(&play(&tenant.client, steps));
+        decide(&owner, &id, "approve").expect(200);
+        let dispatched = || tenant.client.get("/v1/governance/holds?state=dispatched").expect(200)["holds"].clone();
+        until("something left the host", || dispatched() != json!([]));
+        world.stop();
+        world.start();
+        let client = tenant.client.at(world.server().address());
+        assert_eq!(approval(&client, &id)["status"], "succeeded");
+        assert_eq!((stands(&client), notes(&client)), ((2 * DOLLAR, 0), 1));
+        world.books_agree();
+    }
+
     fn what_broke_off_after_an_effect_is_in_doubt_and_not_made_again(world: Builder::new().bare()) {
         let (tenant, owner) = govern(world, 1);
         let steps = json!([

@@ -33,14 +33,14 @@ mod sweep;
 pub fn start(app: &Arc<App>, folder: Option<Folder>) {
     app.tasks.spawn(until_drained(app, follow::run(app.clone())));
     app.tasks.spawn(jobs::run(app.clone()));
-    app.tasks.spawn(until_drained(app, schedules::run(app.clone())));
+    app.tasks.spawn(schedules::run(app.clone()));
     app.tasks.spawn(until_drained(app, ahead::run(app.clone())));
-    app.tasks.spawn(until_drained(app, erase::run(app.clone())));
-    app.tasks.spawn(until_drained(app, approvals::run_approved(app.clone())));
-    app.tasks.spawn(until_drained(app, approvals::expire_undecided(app.clone())));
-    app.tasks.spawn(until_drained(app, approvals::forget_resolved(app.clone())));
-    app.tasks.spawn(until_drained(app, holds::close_overdue(app.clone())));
-    app.tasks.spawn(until_drained(app, holds::ask_about_doubts(app.clone())));
+    app.tasks.spawn(erase::run(app.clone()));
+    app.tasks.spawn(approvals::run_approved(app.clone()));
+    app.tasks.spawn(approvals::expire_undecided(app.clone()));
+    app.tasks.spawn(approvals::forget_resolved(app.clone()));
+    app.tasks.spawn(holds::close_overdue(app.clone()));
+    app.tasks.spawn(holds::ask_about_doubts(app.clone()));
     app.tasks.spawn(until_drained(app, holds::forget_ended(app.clone())));
     app.tasks.spawn(until_drained(app, checkpoints::run(app.clone())));
     app.tasks.spawn(until_drained(app, feeds::run(app.clone())));
@@ -57,7 +57,7 @@ pub fn start(app: &Arc<App>, folder: Option<Folder>) {
 
 /// Runs until the host drains. For work that may stop at any await: each of its commits is whole.
 fn until_drained(
-    app: &Arc<App>,
+    app: &App,
     work: impl Future<Output = ()> + Send + 'static,
 ) -> impl Future<Output = ()> + Send + 'static {
     let draining: CancellationToken = app.draining.clone();

@@ -260,8 +260,7 @@ pub async fn run(adapters: Arc<Adapters>, tasks: TaskTracker, draining: Cancella
         let (adapters, endpoints) = (adapters.clone(), endpoints.clone());
         let draining = draining.clone();
         tasks.spawn(async move {
-            let served = serve(&adapters, begun, &endpoints);
-            if draining.run_until_cancelled(served).await == Some(Served::NoPlace) {
+            if serve(&adapters, begun, &endpoints, &draining).await == Served::NoPlace {
                 endpoints.look_wanted.notify_one();
             }
         });
@@ -347,10 +346,21 @@ enum Served {
 }
 
 /// Sends what is due to one endpoint.
-async fn serve(adapters: &Adapters, begun: Begun, endpoints: &Endpoints) -> Served {
+async fn serve(
+    adapters: &Adapters,
+    begun: Begun,
+    endpoints: &Endpoints,
+    draining: &CancellationToken,
+) -> Served {
     let Begun { mut served, organization, turn } = begun;
-    let mut place = turn.seat().await;
+    let Some(mut place) = draining.run_until_cancelled(turn.seat()).await else {
+        return Served::Nothing;
+    };
     loop {
+        // The tries that are under way are the last of this host.
+        if draining.is_cancelled() {
+            return Served::Nothing;
+        }
         let take = Take {
             reach: None,
             space: Delivery::all(),

@@ -40,17 +40,17 @@ fn due_rows(kinds: &'static [&'static str]) -> Due {
     Due { space, kinds, lease_ms: LEASE_MS, places: PLACES }
 }
 
-/// Never ends by itself.
+/// Until the host drains.
 pub(super) async fn run_approved(app: Arc<App>) {
     due_rows(&[APPROVED]).each(&app, |taken| make(app.clone(), taken)).await;
 }
 
-/// Never ends by itself.
+/// Until the host drains.
 pub(super) async fn expire_undecided(app: Arc<App>) {
     due_rows(&[PENDING]).each(&app, |taken| expire(app.clone(), taken)).await;
 }
 
-/// Never ends by itself.
+/// Until the host drains.
 pub(super) async fn forget_resolved(app: Arc<App>) {
     due_rows(&[RESOLVED]).each(&app, |taken| forget(app.clone(), taken)).await;
 }

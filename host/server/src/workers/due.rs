@@ -37,7 +37,8 @@ pub(super) struct Running {
 }
 
 impl Due {
-    /// Works on what falls due. Never ends by itself; what it works on ends with it.
+    /// Works on what falls due until the host drains, gives back what it has not begun with, and waits for
+    /// what it has.
     pub(super) async fn each<W: Future<Output = ()> + Send + 'static>(
         self,
         app: &Arc<App>,
@@ -45,8 +46,10 @@ impl Due {
     ) {
         let mut due = Fair::new(self.space.clone(), self.lease_ms, self.places);
         let mut running = Running::default();
-        loop {
-            let wait = match due.look(app, |kind| self.kinds.contains(&kind)).await {
+        while !app.draining.is_cancelled() {
+            let look = due.look(app, |kind| self.kinds.contains(&kind));
+            let Some(looked) = app.draining.run_until_cancelled(look).await else { break };
+            let wait = match looked {
                 Ok(looked) => {
                     // There may be more of the same.
                     let wait = if looked.taken.is_empty() { looked.wait } else { Duration::ZERO };
@@ -65,6 +68,7 @@ impl Due {
                 }
             };
             tokio::select! {
+                () = app.draining.cancelled() => {}
                 () = tokio::time::sleep(wait) => {}
                 Some(group) = running.wait_for_end() => due.leave(&group),
             }
@@ -72,6 +76,8 @@ impl Due {
                 due.leave(&group);
             }
         }
+        due.give_back(app).await;
+        while running.wait_for_end().await.is_some() {}
     }
 }
 

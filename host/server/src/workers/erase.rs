@@ -29,6 +29,7 @@ use charter_tenancy::records::webhook::{Delivery, TENANT, Webhook};
 use charter_tenancy::records::{Record as _, USER};
 
 use super::due::Due;
+use super::until_drained;
 use crate::app::App;
 
 /// Records worked on side by side: each is long work for the store.
@@ -56,11 +57,11 @@ const TOLD_MS: i64 = 180 * 24 * 60 * 60 * 1_000;
 /// its job.
 const WAIT_MS_MAX: i64 = 24 * 60 * 60 * 1_000;
 
-/// Never ends by itself.
+/// Until the host drains. An erasure takes as long as it takes: it stops there, and goes on at the next host.
 pub(super) async fn run(app: Arc<App>) {
     let (space, kinds) = (Erasure::all(), &[ERASURES]);
     let due = Due { space, kinds, lease_ms: LEASE_MS, places: PLACES };
-    due.each(&app, |taken| erase_one(app.clone(), taken)).await;
+    due.each(&app, |taken| until_drained(&app, erase_one(app.clone(), taken))).await;
 }
 
 /// The rest of a record after a look at it.

@@ -171,6 +171,7 @@ impl Fair {
         let is_whole = is_rested && self.after.is_empty();
         let before = self.next.filter(|_| !is_whole);
         let next = next.into_iter().chain(next_of_large).chain(before).min();
+        let is_all = is_whole && last.is_none() && self.large.is_empty();
         let mut wait = if last.is_some() { Duration::ZERO } else { wait_for(app, next) };
         let now = Instant::now();
         if !self.large.is_empty() {
@@ -183,6 +184,11 @@ impl Fair {
         }
         let mut told = app.store.due_groups(&self.space);
         let mut more = std::mem::take(&mut self.more);
+        if is_all {
+            // Of all others nothing is due.
+            let due: HashSet<&str> = groups.iter().map(|group| group.name.as_str()).collect();
+            more.retain(|name| due.contains(name.as_str()));
+        }
         told.retain(|name| !more.contains(name));
         more.extend(told);
         let known: HashSet<&str> = more.iter().map(String::as_str).collect();
@@ -207,9 +213,11 @@ impl Fair {
             self.begin(app, due, count);
         }
         self.more.extend(waiting);
-        self.collect().await?;
+        let is_left = self.collect().await?;
         self.more.truncate(PAGE as usize);
         let wait = if self.taking.is_empty() { wait } else { wait.min(TAKE_WAIT) };
+        // Places that groups did not need are those of the next ones, at once. Each such look forgets one.
+        let wait = if is_left && !self.more.is_empty() { Duration::ZERO } else { wait };
         Ok(Looked { taken: std::mem::take(&mut self.taken), wait })
     }
 
@@ -306,10 +314,10 @@ impl Fair {
         self.taking.push(take.boxed());
     }
 
-    /// Collects the rows that are taken by now. The first are waited for, and the others no longer than it
-    /// takes to look.
-    async fn collect(&mut self) -> Result<(), CommitError> {
-        let mut failed = None;
+    /// Collects the rows that are taken by now; answers whether a group had fewer than were asked for. The
+    /// first are waited for, and the others no longer than it takes to look.
+    async fn collect(&mut self) -> Result<bool, CommitError> {
+        let (mut failed, mut is_left) = (None, false);
         let mut until = Instant::now() + TAKE_WAIT;
         while let Ok(Some(ended)) = tokio::time::timeout_at(until, self.taking.next()).await {
             let TakeEnded { group, asked, applied } = ended;
@@ -321,6 +329,7 @@ impl Fair {
                     Vec::new()
                 }
             };
+            is_left |= taken.len() < asked;
             for _ in taken.len()..asked {
                 self.round.leave(&due_of(&group));
             }
@@ -331,18 +340,20 @@ impl Fair {
             until = until.min(Instant::now() + WAIT_MIN);
         }
         // The next look finds the ones that could not be taken; others' work goes on.
-        failed.filter(|_| self.taken.is_empty()).map_or(Ok(()), Err)
+        failed.filter(|_| self.taken.is_empty()).map_or(Ok(is_left), Err)
     }
 
     /// Gives back what is taken yet, for the next host: until its lease ends nobody else would take it.
     pub(super) async fn give_back(&mut self, app: &App) {
         for (group, taken) in std::mem::take(&mut self.taken) {
-            release(app, &group, vec![taken]).await;
+            release(app, &group, taken).await;
         }
         let until = Instant::now() + LOOK_EVERY;
         while let Ok(Some(ended)) = tokio::time::timeout_at(until, self.taking.next()).await {
             let Ok(applied) = ended.applied else { continue };
-            release(app, &ended.group, applied.taken.into_iter().flatten().collect()).await;
+            for taken in applied.taken.into_iter().flatten() {
+                release(app, &ended.group, taken).await;
+            }
         }
     }
 
@@ -352,16 +363,12 @@ impl Fair {
     }
 }
 
-/// Gives back these rows of a group, as if nobody had taken them.
-async fn release(app: &App, group: &str, taken: Vec<Taken>) {
-    let due_at = app.clock.now();
-    let release = |Taken { key, token, .. }| Write::Release { key, token, due_at, undo: true };
-    let unit = Unit {
-        organization: organization_and_kind(group).0.to_owned(),
-        writes: taken.into_iter().map(release).collect(),
-        ..Unit::default()
-    };
+/// Gives back a row of this group, as if nobody had taken it.
+async fn release(app: &App, group: &str, Taken { key, token, .. }: Taken) {
+    let write = Write::Release { key, token, due_at: app.clock.now(), undo: true };
+    let organization = organization_and_kind(group).0.to_owned();
+    let unit = Unit { organization, writes: vec![write], ..Unit::default() };
     if let Err(error) = app.store.commit_settling(unit).await {
-        tracing::debug!(%error, group, "rows that were taken last wait for their leases to end");
+        tracing::debug!(%error, group, "a row that was taken last waits for its lease to end");
     }
 }

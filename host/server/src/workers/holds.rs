@@ -50,12 +50,12 @@ fn due_rows(kinds: &'static [&'static str]) -> Due {
     Due { space: hold::space(), kinds, lease_ms: LEASE_MS, places: PLACES }
 }
 
-/// Never ends by itself.
+/// Until the host drains.
 pub(super) async fn close_overdue(app: Arc<App>) {
     due_rows(&[OPEN, WAITING]).each(&app, |taken| close(app.clone(), taken)).await;
 }
 
-/// Never ends by itself.
+/// Until the host drains.
 pub(super) async fn ask_about_doubts(app: Arc<App>) {
     due_rows(&[DOUBT]).each(&app, |taken| ask(app.clone(), taken)).await;
 }

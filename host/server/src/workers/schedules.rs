@@ -2,6 +2,7 @@
 //! schedule on.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use charter_engine::job::room::{Part, ordinary_part_of};
 use charter_engine::job::{ScheduleRecord, UNIQUE_KEY, jobs, schedules};
@@ -21,30 +22,32 @@ pub(super) const LEASE_MS: i64 = 30_000;
 /// The due time of a schedule that comes due no more.
 const NEVER: Instant = Instant(i64::MAX / 4);
 
-/// Never ends by itself.
+/// Until the host drains; what is taken then is given back.
 pub(super) async fn run(app: Arc<App>) {
     let mut due = Fair::new(schedules(), LEASE_MS, BATCH_MAX);
-    loop {
-        match due.look(&app, |_| true).await {
+    while !app.draining.is_cancelled() {
+        let look = due.look(&app, |_| true);
+        let Some(looked) = app.draining.run_until_cancelled(look).await else { break };
+        let wait = match looked {
             Ok(looked) => {
-                let none = looked.taken.is_empty();
+                let wait = if looked.taken.is_empty() { looked.wait } else { Duration::ZERO };
                 for (group, taken) in looked.taken {
                     fire(&app, &taken).await;
                     due.leave(&group);
                 }
-                if none {
-                    tokio::time::sleep(looked.wait).await;
-                }
+                wait
             }
             Err(error) => {
                 tracing::warn!(
                     error = &error as &dyn std::error::Error,
                     "due schedules could not be taken"
                 );
-                tokio::time::sleep(LOOK_EVERY).await;
+                LOOK_EVERY
             }
-        }
+        };
+        let _ = app.draining.run_until_cancelled(tokio::time::sleep(wait)).await;
     }
+    due.give_back(&app).await;
 }
 
 /// Enqueues one occurrence and moves the schedule on. Occurrences that passed while nobody ran
