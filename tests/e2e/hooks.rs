@@ -85,9 +85,14 @@ fn slow_down_who_signs_wrongly(world: &World) {
     let refused = refused.expect("it guesses without end");
     assert!(refused.header("retry-after").is_some(), "{refused}");
     assert_eq!(refused.header("ratelimit-policy"), Some("\"unsigned-hook\";q=60;w=60"));
-    // A long one is refused ahead of its body.
+    // A long one is refused ahead of its body, unless a second has passed that gave a call back.
     let long = "x".repeat(65 << 10);
-    call(&guesser, &hook, "msg_0", now, &long).expect_error(429, "rate_limited");
+    let unread = (0..40).find_map(|_| {
+        guess(100);
+        let answer = call(&guesser, &hook, "msg_0", now, &long);
+        (answer.status == 429).then_some(answer)
+    });
+    unread.expect("long ones are always read").expect_error(429, "rate_limited");
     // The sender is elsewhere; who shares the guesser's address calls other hooks, and this one,
     // too, as long as it is signed.
     let sender = Client::from(world.server().address(), [127, 0, 0, 2]);
