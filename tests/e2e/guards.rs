@@ -116,6 +116,25 @@ on_both! {
         }
     }
 
+    fn no_project_keeps_another_from_the_rate_of_their_organization(
+        world: Builder::new().configuration("[rates]\norganization_per_minute = 40\nkey_per_minute = 20\n")
+    ) {
+        let tenant = world.register();
+        let other = tenant.client.post("/v1/projects", &json!({ "name": "Other" })).expect(201);
+        let greedy = tenant.key(json!({ "role": "developer", "project_id": tenant.project }));
+        let calm = tenant.key(json!({ "role": "viewer", "project_id": id(&other["project"]) }));
+        let user = tenant.user("agent");
+        let further = greedy.post("/v1/auth/keys", &json!({ "name": "further", "role": "viewer" })).expect(201);
+        let further = greedy.bearer(further["key"].as_str().unwrap());
+        let users = tenant.key(json!({ "role": "viewer", "user_id": user }));
+        for greedy in [&greedy, &further, &users] {
+            use_up(greedy, "/v1/limits");
+        }
+        for _ in 0..3 {
+            calm.get("/v1/limits").expect(200);
+        }
+    }
+
     fn the_keys_that_an_agent_makes_for_itself_share_its_rate(
         world: Builder::new().configuration("[rates]\nkey_per_minute = 5\n")
     ) {

@@ -4,6 +4,8 @@
 //! Buckets live in this process and are bounded in number: a bucket that is full again says nothing
 //! and is forgotten first. A bucket's key is a keyed hash, so the table holds no address and no
 //! e-mail. Time is an argument and never a wall clock's: setting a clock fills and empties nothing.
+//! Of those who share a bucket the one that takes the most leaves the most in it: all of its rate is theirs
+//! who ask, and whoever asks for little finds some.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -86,12 +88,22 @@ pub struct BucketGate<'a> {
     pub burst: u32,
     /// One part in so many of these is for others; 0: none.
     pub kept_part: u32,
+    /// One of those who share the others' part of the bucket.
+    pub sharer: Option<Cow<'a, str>>,
 }
 
 impl<'a> BucketGate<'a> {
     /// So many in a minute.
     pub fn per_minute(kind: Kind, owner: impl Into<Cow<'a, str>>, quota: u32) -> Self {
-        Self { kind, owner: owner.into(), quota, window: MINUTE, burst: 0, kept_part: 0 }
+        Self {
+            kind,
+            owner: owner.into(),
+            quota,
+            window: MINUTE,
+            burst: 0,
+            kept_part: 0,
+            sharer: None,
+        }
     }
 
     /// So many in an hour.
@@ -111,16 +123,37 @@ impl<'a> BucketGate<'a> {
         Self { kept_part, ..self }
     }
 
+    /// By one of those who share them: the more of what was taken of late is its own, the more it leaves,
+    /// up to twice as much.
+    #[must_use]
+    pub fn shared_by(self, sharer: impl Into<Cow<'a, str>>) -> Self {
+        Self { sharer: Some(sharer.into()), ..self }
+    }
+
     /// How many requests may come at once.
     fn size(&self) -> u32 {
         if self.burst > 0 { self.burst.min(self.quota) } else { self.quota }
     }
 
-    /// So many of these are for others: not all of them, however few there are.
-    fn others_part(&self) -> f64 {
+    /// A full bucket.
+    fn bucket(&self, now: Instant) -> Bucket {
+        let (size, window_s) = (f64::from(self.size()), self.window.as_secs_f64());
+        let per_s = f64::from(self.quota) / window_s;
+        Bucket { tokens: size, at: now, size, per_s, spent: 0.0, window_s }
+    }
+
+    /// The owner of the bucket that counts what its sharer takes.
+    fn owner_of_share(&self) -> Option<String> {
+        self.sharer.as_ref().map(|sharer| format!("{}\n{sharer}", self.owner))
+    }
+
+    /// So many of these are for others, where this part of what was taken is its sharer's: not all of them,
+    /// however few there are.
+    fn others_part(&self, of_sharer: f64) -> f64 {
         let size = self.size();
         let kept = size.checked_div(self.kept_part).map_or(0, |part| part.max(1));
-        f64::from(kept.min(size.saturating_sub(1)))
+        let kept = f64::from(kept) * (1.0 + of_sharer);
+        kept.min(f64::from(size.saturating_sub(1)))
     }
 }
 
@@ -151,17 +184,55 @@ struct Bucket {
     at: Instant,
     size: f64,
     per_s: f64,
+    /// About how many were taken in the last window: what was taken earlier fades.
+    spent: f64,
+    window_s: f64,
 }
 
 impl Bucket {
     fn refill(self, now: Instant) -> Self {
         let passed = now.saturating_duration_since(self.at).as_secs_f64();
         let tokens = (self.tokens + passed * self.per_s).min(self.size);
-        Self { tokens, at: now.max(self.at), ..self }
+        Self { tokens, at: now.max(self.at), spent: self.spent_after(passed), ..self }
+    }
+
+    fn spent_after(self, seconds: f64) -> f64 {
+        self.spent * (-seconds / self.window_s).exp()
     }
 
     fn until_full_s(self) -> f64 {
         (self.size - self.tokens) / self.per_s
+    }
+
+    fn take(&mut self) {
+        self.tokens -= 1.0;
+        self.spent += 1.0;
+    }
+
+    fn give_back(&mut self) {
+        self.tokens = (self.tokens + 1.0).min(self.size);
+        self.spent = (self.spent - 1.0).max(0.0);
+    }
+}
+
+/// A gate's bucket after one token was asked of it.
+struct Taken {
+    bucket: Bucket,
+    /// So many of its tokens are for others.
+    others: f64,
+    is_admitted: bool,
+}
+
+impl Taken {
+    /// Tokens that are left to the gate.
+    fn left(&self) -> f64 {
+        self.bucket.tokens - self.others
+    }
+
+    /// Seconds until there is one.
+    fn wait_s(&self, gate: &BucketGate<'_>) -> u32 {
+        let wait = ((1.0 - self.left()) / self.bucket.per_s).ceil();
+        wait.clamp(1.0, gate.window.as_secs_f64()) as u32
     }
 }
 
@@ -183,21 +254,19 @@ impl Buckets {
     /// Takes one token from each gate's bucket, or none where one is empty. `None` where no gate
     /// has a rate.
     pub fn take(&self, gates: &[BucketGate<'_>], now: Instant) -> Option<RateStanding> {
-        let mut narrowest: Option<(&BucketGate<'_>, Bucket)> = None;
+        let mut narrowest: Option<(&BucketGate<'_>, Taken)> = None;
         let limited = || gates.iter().filter(|gate| gate.quota > 0);
-        for (taken, gate) in limited().enumerate() {
-            let (admitted, bucket) = self.take_one(gate, now);
-            if !admitted {
-                limited().take(taken).for_each(|earlier| self.give_one_back(earlier));
-                return Some(standing(gate, bucket, Some(wait_s(gate, bucket))));
+        for (before, gate) in limited().enumerate() {
+            let taken = self.take_one(gate, now);
+            if !taken.is_admitted {
+                limited().take(before).for_each(|earlier| self.give_one_back(earlier));
+                return Some(standing(gate, &taken, Some(taken.wait_s(gate))));
             }
-            let left =
-                |(gate, bucket): (&BucketGate<'_>, Bucket)| bucket.tokens - gate.others_part();
-            if narrowest.is_none_or(|other| left((gate, bucket)) < left(other)) {
-                narrowest = Some((gate, bucket));
+            if narrowest.as_ref().is_none_or(|(_, other)| taken.left() < other.left()) {
+                narrowest = Some((gate, taken));
             }
         }
-        narrowest.map(|(gate, bucket)| standing(gate, bucket, None))
+        narrowest.map(|(gate, taken)| standing(gate, &taken, None))
     }
 
     /// Gives back what [`Buckets::take`] took.
@@ -205,35 +274,71 @@ impl Buckets {
         gates.iter().filter(|gate| gate.quota > 0).for_each(|gate| self.give_one_back(gate));
     }
 
-    fn take_one(&self, gate: &BucketGate<'_>, now: Instant) -> (bool, Bucket) {
-        let size = f64::from(gate.size());
-        let per_s = f64::from(gate.quota) / gate.window.as_secs_f64();
-        let key = self.key(gate);
+    fn take_one(&self, gate: &BucketGate<'_>, now: Instant) -> Taken {
+        // What one takes counts ahead of what all have taken: two at once find no more than one after the other.
+        let own = gate.owner_of_share().map(|owner| {
+            self.with(gate, &owner, now, |bucket| {
+                bucket.take();
+                bucket.spent - 1.0
+            })
+        });
+        let taken = self.with(gate, &gate.owner, now, |bucket| {
+            let part = own.map_or(0.0, |own| own / bucket.spent.max(1.0));
+            let others = gate.others_part(part.min(1.0));
+            let is_admitted = bucket.tokens >= 1.0 + others;
+            if is_admitted {
+                bucket.take();
+            }
+            Taken { bucket: *bucket, others, is_admitted }
+        });
+        if !taken.is_admitted {
+            self.give_back_share(gate);
+        }
+        taken
+    }
+
+    fn give_one_back(&self, gate: &BucketGate<'_>) {
+        self.existing(gate.kind, &gate.owner, Bucket::give_back);
+        self.give_back_share(gate);
+    }
+
+    fn give_back_share(&self, gate: &BucketGate<'_>) {
+        if let Some(owner) = gate.owner_of_share() {
+            self.existing(gate.kind, &owner, Bucket::give_back);
+        }
+    }
+
+    /// A bucket of the gate's, filled up to now, and made where there is none.
+    fn with<R>(
+        &self,
+        gate: &BucketGate<'_>,
+        owner: &str,
+        now: Instant,
+        look: impl FnOnce(&mut Bucket) -> R,
+    ) -> R {
+        let key = self.key(owner);
         let mut shard = self.shard(key).lock().unwrap_or_else(PoisonError::into_inner);
         if shard.len() >= BUCKETS_MAX && !shard.contains_key(&(gate.kind, key)) {
             make_room(&mut shard, now);
         }
-        let fresh = Bucket { tokens: size, at: now, size, per_s };
+        let fresh = gate.bucket(now);
         let bucket = shard.entry((gate.kind, key)).or_insert(fresh);
-        *bucket = Bucket { size, per_s, ..*bucket }.refill(now);
-        let admitted = bucket.tokens >= 1.0 + gate.others_part();
-        if admitted {
-            bucket.tokens -= 1.0;
-        }
-        (admitted, *bucket)
+        let Bucket { size, per_s, window_s, .. } = fresh;
+        *bucket = Bucket { size, per_s, window_s, ..*bucket }.refill(now);
+        look(bucket)
     }
 
-    fn give_one_back(&self, gate: &BucketGate<'_>) {
-        let key = self.key(gate);
+    fn existing(&self, kind: Kind, owner: &str, change: impl FnOnce(&mut Bucket)) {
+        let key = self.key(owner);
         let mut shard = self.shard(key).lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(bucket) = shard.get_mut(&(gate.kind, key)) {
-            bucket.tokens = (bucket.tokens + 1.0).min(bucket.size);
+        if let Some(bucket) = shard.get_mut(&(kind, key)) {
+            change(bucket);
         }
     }
 
-    fn key(&self, gate: &BucketGate<'_>) -> u128 {
+    fn key(&self, owner: &str) -> u128 {
         let [high, low] = &self.hashers;
-        u128::from(high.hash_one(&gate.owner)) << 64 | u128::from(low.hash_one(&gate.owner))
+        u128::from(high.hash_one(owner)) << 64 | u128::from(low.hash_one(owner))
     }
 
     fn shard(&self, key: u128) -> &Mutex<Shard> {
@@ -258,19 +363,14 @@ fn make_room(shard: &mut Shard, now: Instant) {
     shard.retain(|_, bucket| bucket.until_full_s() > median);
 }
 
-fn wait_s(gate: &BucketGate<'_>, bucket: Bucket) -> u32 {
-    let wait = ((1.0 + gate.others_part() - bucket.tokens) / bucket.per_s).ceil();
-    wait.clamp(1.0, gate.window.as_secs_f64()) as u32
-}
-
-fn standing(gate: &BucketGate<'_>, bucket: Bucket, retry_after_s: Option<u32>) -> RateStanding {
+fn standing(gate: &BucketGate<'_>, taken: &Taken, retry_after_s: Option<u32>) -> RateStanding {
     let label = gate.kind.label();
-    let until_full = bucket.until_full_s().ceil() as u64;
+    let until_full = taken.bucket.until_full_s().ceil() as u64;
     let mut policy = String::new();
     let mut left = String::new();
     // Writing to a string cannot fail.
     let _ = write!(policy, "\"{label}\";q={};w={}", gate.quota, gate.window.as_secs());
-    let free = (bucket.tokens - gate.others_part()).floor() as u64;
+    let free = taken.left().floor() as u64;
     let _ = write!(left, "\"{label}\";r={free};t={until_full}");
     RateStanding { kind: gate.kind, policy, left, retry_after_s }
 }
@@ -338,6 +438,40 @@ mod tests {
             };
             assert_eq!((0..9).filter(take).count(), taken);
         }
+    }
+
+    #[test]
+    fn of_those_who_share_a_rate_who_asks_the_most_leaves_some_to_the_next_one() {
+        let (buckets, start) = (Buckets::new(), Instant::now());
+        let of = |name: &'static str| {
+            gate(Kind::Organization, "o", 60).burst(40).leaving(4).shared_by(name)
+        };
+        let take = |gate: &BucketGate<'_>, second: u64| {
+            let at = start + Duration::from_secs(second);
+            buckets.take(std::slice::from_ref(gate), at).unwrap().retry_after_s
+        };
+        let many = |gate: &BucketGate<'_>, second| {
+            (0..100).filter(|_| take(gate, second).is_none()).count()
+        };
+        assert_eq!(many(&of("a"), 0), 20);
+        assert_eq!(many(&of("b"), 0), 7);
+        assert_eq!(many(&of("c"), 0), 2);
+        assert_eq!(take(&of("a"), 0), Some(7));
+        // Alone it has all that comes, and the next one finds some all the same.
+        let taken: usize = (61..361).map(|second| many(&of("a"), second)).sum();
+        assert!((305..=325).contains(&taken), "{taken}");
+        assert_eq!(take(&of("b"), 360), None);
+        // However much more often the one asks, the other has half of what comes.
+        let taken: Vec<_> =
+            (361..961).map(|second| [many(&of("a"), second), many(&of("b"), second)]).collect();
+        let sum = |of: usize| taken[300..].iter().map(|both| both[of]).sum::<usize>();
+        assert!(sum(1) > 100, "{} beside {}", sum(1), sum(0));
+        // What another gate refuses counts nowhere.
+        let both = [of("e"), gate(Kind::Key, "k", 1)];
+        for _ in 0..100 {
+            buckets.take(&both, start + Duration::from_secs(3_600));
+        }
+        assert_eq!(many(&of("e"), 3_600), 19);
     }
 
     #[test]

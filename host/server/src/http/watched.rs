@@ -152,7 +152,7 @@ impl Drop for Owed {
 
 /// Bytes of one connection that are read before it is the others' turn: frames that begin no request are
 /// read as fast as they come.
-const TURN_BYTES: usize = 16 << 10;
+const TURN_BYTES: usize = 4 << 10;
 
 /// The stream.
 pub(super) struct Watched<T> {
@@ -253,7 +253,7 @@ mod tests {
                 Poll::Pending => pauses += 1,
             }
         }
-        assert_eq!(pauses, 3);
+        assert_eq!(pauses, 15);
     }
 
     #[tokio::test(start_paused = true)]

@@ -47,7 +47,6 @@ pub async fn result(
     let reach = key.reach.clone();
     let deadline_ms = operation.deadline_ms.unwrap_or(app.config.http.deadline_ms);
     let mut changed = app.store.space_changes(&reach, &jobs());
-    app.governance.job_wanted.notify_one();
     let waiting = async {
         let mut pause = PAUSE_MIN;
         loop {

@@ -8,7 +8,7 @@
 use std::borrow::Cow;
 
 use charter_kernel::refusal::Refusal;
-use charter_kernel::scope::{Behind, Level};
+use charter_kernel::scope::{Behind, Level, Sharer};
 use charter_tenancy::identity::Identity;
 use charter_tenancy::place::Place;
 
@@ -68,11 +68,15 @@ pub fn count(
         }
         Identity::Operator { .. } | Identity::Anonymous => return Ok(()),
     };
-    let per_organization = BucketGate::per_minute(
+    let mut per_organization = BucketGate::per_minute(
         Kind::Organization,
         caller.organization(),
         rates.organization_per_minute,
     );
+    if !governs {
+        let Sharer { within, name } = place.scope().sharer();
+        per_organization = per_organization.shared_by(within.unwrap_or(name).to_string());
+    }
     let per_user = if user.is_some() { per_user } else { 0 };
     let burst_of_all = if rates.burst > 0 { rates.burst.max(BURST_MIN) } else { 0 };
     let gates = [
