@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 use charter_tests::artefacts::Artefacts;
 use charter_tests::double::{Heard, Reply, listen};
 use charter_tests::patience::until;
+use charter_tests::raw::Raw;
 use charter_tests::stream::Stream;
 use charter_tests::tenant::id;
 use charter_tests::world::Builder;
@@ -354,6 +355,31 @@ on_both! {
         let types = tenant.client.get("/v1/webhooks/event-types").expect(200);
         let names: Vec<&str> = types["event_types"].as_array().unwrap().iter().map(|kind| kind["name"].as_str().unwrap()).collect();
         assert!(["approval.resolved", "script.told", "webhook.disabled"].iter().all(|name| names.contains(name)), "{names:?}");
+    }
+
+    fn what_is_being_delivered_when_a_host_drains_is_delivered_once(world: builder()) {
+        let tenant = tenant_with_script(world);
+        let receiver = Receiver::new();
+        receiver.hangs.store(true, Ordering::SeqCst);
+        let (id, _) = subscribe(&tenant.client, &receiver.url());
+        say(&tenant.client, 1);
+        receiver.hears(1);
+        let address = world.server().address().to_owned();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                until("it drains", || Raw::connect(&address).is_err());
+                receiver.hangs.store(false, Ordering::SeqCst);
+            });
+            world.stop();
+        });
+        world.start();
+        let client = tenant.client.at(world.server().address());
+        let told = &deliveries(&client, &id)[0];
+        assert_eq!(told["status"], "succeeded", "{told}");
+        say(&client, 2);
+        assert_eq!(receiver.hears(2).len(), 2);
+        until("both are delivered", || deliveries(&client, &id).iter().all(|told| told["status"] == "succeeded"));
+        assert_eq!(receiver.heard().len(), 2);
     }
 
     fn what_was_to_be_delivered_survives_a_crash(world: builder()) {

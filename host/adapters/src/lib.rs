@@ -12,7 +12,6 @@ use charter_kernel::unit::Write;
 use charter_store::Store;
 use charter_tenancy::notices::Notices;
 use charter_tenancy::records::mail::About;
-use tokio::sync::Notify;
 
 use egress::Gate;
 use providers::Providers;
@@ -40,8 +39,6 @@ pub struct Adapters {
     pub gate: OnceLock<Arc<Gate>>,
     /// The operator's settings.
     pub settings: Settings,
-    /// Something is to be mailed: it is at once.
-    pub mail_wanted: Notify,
     /// Endpoints that deliveries are due to: they are sent at once.
     pub deliveries_wanted: Wanted,
 }
@@ -54,7 +51,6 @@ impl Adapters {
             providers,
             gate: OnceLock::new(),
             settings,
-            mail_wanted: Notify::new(),
             deliveries_wanted: Wanted::default(),
         }
     }
@@ -63,9 +59,5 @@ impl Adapters {
 impl Notices for Adapters {
     fn notice(&self, about: About, now: Instant) -> Result<Option<Write>, Refusal> {
         mail::notice(self, about, now)
-    }
-
-    fn wake(&self) {
-        self.mail_wanted.notify_one();
     }
 }

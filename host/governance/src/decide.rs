@@ -20,7 +20,6 @@ use charter_tenancy::stored::{self, Versioned};
 use serde_json::{Value, json};
 
 use super::approvals;
-use crate::Governance;
 
 /// Members of a role that are looked at: of two one is somebody else.
 const MEMBERS_OF_A_ROLE: u32 = 2;
@@ -103,7 +102,6 @@ fn already(said: &Word) -> Refusal {
 /// # Errors
 /// 403 for whoever may not decide, 409 where it is decided otherwise already.
 pub async fn decide(
-    governance: &Governance,
     txn: &mut Txn,
     person: &Person<'_>,
     found: Versioned<Approval>,
@@ -161,7 +159,6 @@ pub async fn decide(
         "self_approved": own, "via": person.via,
         "before": {"status": "pending_approval"}, "after": {"status": approval.status},
     });
-    governance.job_wanted.notify_one();
     Ok(Said { approval, version: version + 1, note: Some(note) })
 }
 

@@ -464,10 +464,7 @@ async fn pending(
     match wait(governance, leave, &mut txn, &mut taking, from).await {
         Err(refusal) => refusal.into(),
         Ok(approval) => match txn.commit().await {
-            Ok(_) => {
-                governance.notices.wake();
-                Blocked::Pending(approval)
-            }
+            Ok(_) => Blocked::Pending(approval),
             Err(error) => taking.reason_not_taken(governance, leave, error).await,
         },
     }

@@ -12,7 +12,6 @@ use charter_store::Store;
 use charter_tenancy::directory::Directory;
 use charter_tenancy::notices::Notices;
 use sums::Sums;
-use tokio::sync::Notify;
 
 pub mod approvals;
 pub mod aside;
@@ -42,8 +41,6 @@ pub struct Governance {
     pub sums: Sums,
     /// How many approvals of an organization may wait for people.
     pub approvals_waiting_max: u64,
-    /// Somebody waits for a job: the runner looks at once.
-    pub job_wanted: Notify,
     /// The time.
     pub clock: Arc<dyn Clock>,
 }

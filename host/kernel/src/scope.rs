@@ -84,7 +84,7 @@ pub enum Behind {
 /// The name by which a principal counts among those who share what an organization has at once. A
 /// person's sessions count beside the person's keys, so that what these do keeps nobody from deciding
 /// about them, and what an agent does counts as the agent's whoever does it.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Sharer {
     /// The project whose part of what pinned credentials have together it shares, if it is pinned.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -94,7 +94,7 @@ pub struct Sharer {
 }
 
 /// The one who asks, as a [`Sharer`] and for whom.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Asker {
     /// The one who asks.
     pub sharer: Sharer,

@@ -44,6 +44,7 @@ pub use error::{
     WriteError,
 };
 pub use fact::audit_fact;
+pub use hints::Told;
 pub use lobby::{Lobby, Seat, SharedLobby, SharedSeat, Waiter};
 pub use patience::Patience;
 pub use priority::give_way;

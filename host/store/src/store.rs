@@ -20,7 +20,6 @@ mod search;
 mod snapshot;
 mod standing;
 
-use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
@@ -35,7 +34,7 @@ use crate::config::StoreConfig;
 use crate::connection::Database;
 use crate::epoch::Epochs;
 use crate::error::{CommitError, OpenError};
-use crate::hints::Hints;
+use crate::hints::{Hints, Told};
 use crate::reader::{Readers, Rows};
 use crate::seal::Sealer;
 use crate::sql::{Asker, Pool, query};
@@ -249,14 +248,14 @@ impl Store {
             .map_err(|refused| CommitError::Rejected(Rejection::Refused(refused)))?;
         let due = self.inner.hints.of(&unit, self.now());
         let applied = self.inner.committer.submit(unit, settling).await?;
-        self.inner.hints.note(due);
+        self.inner.hints.note(&due);
         Ok(applied)
     }
 
-    /// The groups of a space of the host in which this process has put rows that are due since this was
-    /// asked the last time: many of them, and not always all.
-    pub fn due_groups(&self, space: &Space) -> BTreeSet<String> {
-        self.inner.hints.take(space)
+    /// Tells of the groups of a space of the host in which this process puts rows that are due, as long as
+    /// it is kept.
+    pub fn told_of_due(&self, space: &Space) -> Arc<Told> {
+        self.inner.hints.subscribe(space)
     }
 
     /// Waits for its turn at these hot rows; the turn is over when the ticket is dropped. A key

@@ -14,7 +14,4 @@ pub trait Notices: Send + Sync {
     /// # Errors
     /// When the operating system has no randomness.
     fn notice(&self, about: About, now: Instant) -> Result<Option<Write>, Refusal>;
-
-    /// Such a row was committed: it is looked at now.
-    fn wake(&self);
 }

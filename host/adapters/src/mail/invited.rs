@@ -47,6 +47,5 @@ pub async fn enqueue(
         hello: &outbox::hello(&ready.base),
     };
     outbox::enqueue(txn, wanted, now).await?;
-    adapters.mail_wanted.notify_one();
     Ok("queued")
 }

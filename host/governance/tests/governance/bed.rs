@@ -32,7 +32,6 @@ use charter_tenancy::records::project::Project;
 use charter_tenancy::records::user::User;
 use charter_tenancy::stored;
 use serde_json::Value;
-use tokio::sync::Notify;
 
 use crate::postgres::Postgres;
 use crate::words::{self, id};
@@ -59,11 +58,10 @@ impl Clock for Hands {
     }
 }
 
-/// Has people told by a row, as mail does, and counts how often somebody looked for one at once.
+/// Has people told by a row, as mail does.
 #[derive(Debug, Default)]
 pub struct Told {
     given: AtomicU32,
-    woken: AtomicU32,
 }
 
 impl Notices for Told {
@@ -72,10 +70,6 @@ impl Notices for Told {
         let notice = Notice { id, about, created_at: now };
         let draft = notice.due(now).unwrap();
         Ok(Some(Write::Insert { key: notice.key(), draft }))
-    }
-
-    fn wake(&self) {
-        self.woken.fetch_add(1, SeqCst);
     }
 }
 
@@ -194,16 +188,10 @@ impl Bed {
         self.store().begin(&id(1))
     }
 
-    /// How often people are told of something, and how often somebody looked at once.
-    pub async fn told(&self) -> (u64, u32) {
+    /// How often people are told of something.
+    pub async fn told(&self) -> u64 {
         let rows = Query::all(&words::organization_reach(), &Notice::space());
-        (self.store().count(&rows).await.unwrap(), self.told.woken.load(SeqCst))
-    }
-
-    /// Whether somebody waits for jobs to be looked at.
-    pub async fn is_job_wanted(&self) -> bool {
-        let wanted = self.governance.job_wanted.notified();
-        tokio::time::timeout(Duration::ZERO, wanted).await.is_ok()
+        self.store().count(&rows).await.unwrap()
     }
 
     /// Writes a record that is not there yet.
@@ -443,7 +431,6 @@ fn govern(store: Store, engine: Engine, clock: &Arc<Hands>, told: Arc<Told>) -> 
         // No busy machine refuses what nobody asks to have refused.
         sums: Sums::new(1_000, Duration::from_secs(60)),
         approvals_waiting_max: WAITING_MAX,
-        job_wanted: Notify::new(),
         clock: clock.clone(),
     }
 }

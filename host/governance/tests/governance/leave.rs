@@ -46,7 +46,7 @@ async fn what_nothing_forbids_is_held_and_told(bed: Bed) {
     assert_eq!(private["entity_id"], "card-1");
     assert_eq!(private["details"]["hold_id"], granted.id);
     assert!(!row.to_string().contains("card-1"));
-    assert_eq!(bed.told().await, (0, 0), "nobody has to decide");
+    assert_eq!(bed.told().await, 0, "nobody has to decide");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -142,7 +142,7 @@ async fn nobody_can_be_asked_where_nothing_can_be_made_again() {
     assert_eq!(bed.refuse(leave(5)).await, "approval_required");
     let (row, _) = bed.audit().await.remove(0);
     assert_eq!(row["decision"], "denied");
-    assert_eq!(bed.told().await, (0, 0));
+    assert_eq!(bed.told().await, 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -203,7 +203,6 @@ async fn the_biller_hears_of_its_organization_and_nobody_else_does() {
         biller: "billing".into(),
         sums: charter_governance::sums::Sums::default(),
         approvals_waiting_max: charter_governance::approvals::WAITING_MAX,
-        job_wanted: tokio::sync::Notify::new(),
         clock: clock.clone(),
     };
     let mut txn = bed.begin();

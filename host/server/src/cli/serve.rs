@@ -21,7 +21,6 @@ use charter_store::{FolderLock, Store, StoreConfig, StoreStatus};
 use charter_tenancy::directory::Directory;
 use charter_tenancy::operator::Operator;
 use charter_tenancy::secret::Secret;
-use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -234,7 +233,6 @@ async fn assemble(config: Config, store: Store, operator: Operator) -> anyhow::R
         biller: config.billing.primitive.clone(),
         approvals_waiting_max: approvals::WAITING_MAX,
         sums: Sums::default().beside_calls_of(config.jobs.deadline_ms.max(DEADLINE_MS_MAX)),
-        job_wanted: Notify::new(),
         clock: clock.clone(),
     });
     let table = HostTable::new(routes::all())

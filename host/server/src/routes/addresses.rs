@@ -106,7 +106,6 @@ pub fn mail_link(
         mail::notice(&app.adapters, about, request.now)?
             .into_iter()
             .for_each(|write| txn.write(write));
-        app.adapters.mail_wanted.notify_one();
     }
     Ok(Accepted::of(&Nothing {}))
 }

@@ -282,12 +282,12 @@ async fn mails(txn: &mut Txn, approval: &Approval) -> Result<Vec<MailItem>, Refu
 /// # Errors
 /// 403 for whoever may not decide, 409 where it is decided otherwise already.
 pub async fn approve(
-    app: &App,
+    _: &App,
     request: &HostRequest,
     txn: &mut Txn,
     Body(verdict): Body<Verdict>,
 ) -> Result<Answer<ApprovalAnswer>, Refusal> {
-    decide(app, request, txn, (Decision::Approve, verdict.reason)).await
+    decide(request, txn, (Decision::Approve, verdict.reason)).await
 }
 
 /// `POST /v1/approvals/{id}/deny`
@@ -295,16 +295,15 @@ pub async fn approve(
 /// # Errors
 /// The same.
 pub async fn deny(
-    app: &App,
+    _: &App,
     request: &HostRequest,
     txn: &mut Txn,
     Body(verdict): Body<Verdict>,
 ) -> Result<Answer<ApprovalAnswer>, Refusal> {
-    decide(app, request, txn, (Decision::Deny, verdict.reason)).await
+    decide(request, txn, (Decision::Deny, verdict.reason)).await
 }
 
 async fn decide(
-    app: &App,
     request: &HostRequest,
     txn: &mut Txn,
     (decision, reason): (Decision, Option<String>),
@@ -318,8 +317,7 @@ async fn decide(
         role: session.membership.role,
         via: "session",
     };
-    let said =
-        decide::decide(&app.governance, txn, &person, found, decision, reason, request.now).await?;
+    let said = decide::decide(txn, &person, found, decision, reason, request.now).await?;
     let approval = ApprovalItem::of(&said.approval, said.version);
     let answer = Answer::of(&ApprovalAnswer { approval });
     let subject = &said.approval.subject;

@@ -35,24 +35,24 @@ const RETRY_MS_MAX: i64 = 60_000;
 /// The deadline of a request that declares none of its own.
 const DEADLINE_MS: u32 = 60_000;
 
-fn due_rows(kinds: &'static [&'static str]) -> Due {
+fn due_rows(takes: fn(&App, &str) -> bool) -> Due {
     let space = Space::host(Approval::COLLECTION);
-    Due { space, kinds, lease_ms: LEASE_MS, places: PLACES }
+    Due { space, takes, lease_ms: LEASE_MS, places: PLACES }
 }
 
 /// Until the host drains.
 pub(super) async fn run_approved(app: Arc<App>) {
-    due_rows(&[APPROVED]).each(&app, |taken| make(app.clone(), taken)).await;
+    due_rows(|_, kind| kind == APPROVED).each(&app, |taken| make(app.clone(), taken)).await;
 }
 
 /// Until the host drains.
 pub(super) async fn expire_undecided(app: Arc<App>) {
-    due_rows(&[PENDING]).each(&app, |taken| expire(app.clone(), taken)).await;
+    due_rows(|_, kind| kind == PENDING).each(&app, |taken| expire(app.clone(), taken)).await;
 }
 
 /// Until the host drains.
 pub(super) async fn forget_resolved(app: Arc<App>) {
-    due_rows(&[RESOLVED]).each(&app, |taken| forget(app.clone(), taken)).await;
+    due_rows(|_, kind| kind == RESOLVED).each(&app, |taken| forget(app.clone(), taken)).await;
 }
 
 async fn make(app: Arc<App>, taken: Taken) {

@@ -21,8 +21,8 @@ const HEARD_PER_LEASE: u64 = 4;
 pub(super) struct Due {
     /// The space of the rows.
     pub(super) space: Space,
-    /// The kinds of rows: the last parts of their groups' names.
-    pub(super) kinds: &'static [&'static str],
+    /// Whether rows of a kind are taken: the last part of their groups' names.
+    pub(super) takes: fn(&App, &str) -> bool,
     /// How long the work on one may take before another may take it up.
     pub(super) lease_ms: i64,
     /// How many are worked on side by side.
@@ -44,10 +44,11 @@ impl Due {
         app: &Arc<App>,
         work: impl Fn(Taken) -> W,
     ) {
-        let mut due = Fair::new(self.space.clone(), self.lease_ms, self.places);
+        let told = app.store.told_of_due(&self.space);
+        let mut due = Fair::new(&told, self.space.clone(), self.lease_ms, self.places);
         let mut running = Running::default();
         while !app.draining.is_cancelled() {
-            let look = due.look(app, |kind| self.kinds.contains(&kind));
+            let look = due.look(app, |kind| (self.takes)(app, kind));
             let Some(looked) = app.draining.run_until_cancelled(look).await else { break };
             let wait = match looked {
                 Ok(looked) => {
@@ -69,6 +70,7 @@ impl Due {
             };
             tokio::select! {
                 () = app.draining.cancelled() => {}
+                () = told.wait() => {}
                 () = tokio::time::sleep(wait) => {}
                 Some(group) = running.wait_for_end() => due.leave(&group),
             }

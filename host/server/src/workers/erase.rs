@@ -59,8 +59,8 @@ const WAIT_MS_MAX: i64 = 24 * 60 * 60 * 1_000;
 
 /// Until the host drains. An erasure takes as long as it takes: it stops there, and goes on at the next host.
 pub(super) async fn run(app: Arc<App>) {
-    let (space, kinds) = (Erasure::all(), &[ERASURES]);
-    let due = Due { space, kinds, lease_ms: LEASE_MS, places: PLACES };
+    let takes = |_: &App, kind: &str| kind == ERASURES;
+    let due = Due { space: Erasure::all(), takes, lease_ms: LEASE_MS, places: PLACES };
     due.each(&app, |taken| until_drained(&app, erase_one(app.clone(), taken))).await;
 }
 

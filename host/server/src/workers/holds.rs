@@ -46,18 +46,20 @@ const FORGET_ROWS: u32 = 200;
 
 type Failed = Box<dyn Error + Send + Sync>;
 
-fn due_rows(kinds: &'static [&'static str]) -> Due {
-    Due { space: hold::space(), kinds, lease_ms: LEASE_MS, places: PLACES }
+fn due_rows(takes: fn(&App, &str) -> bool) -> Due {
+    Due { space: hold::space(), takes, lease_ms: LEASE_MS, places: PLACES }
 }
 
 /// Until the host drains.
 pub(super) async fn close_overdue(app: Arc<App>) {
-    due_rows(&[OPEN, WAITING]).each(&app, |taken| close(app.clone(), taken)).await;
+    due_rows(|_, kind| matches!(kind, OPEN | WAITING))
+        .each(&app, |taken| close(app.clone(), taken))
+        .await;
 }
 
 /// Until the host drains.
 pub(super) async fn ask_about_doubts(app: Arc<App>) {
-    due_rows(&[DOUBT]).each(&app, |taken| ask(app.clone(), taken)).await;
+    due_rows(|_, kind| kind == DOUBT).each(&app, |taken| ask(app.clone(), taken)).await;
 }
 
 /// Asks the primitive what became of a hold: again and again, ever more rarely, until it says so or

@@ -25,8 +25,7 @@ use charter_tenancy::records::member::Member;
 use charter_tenancy::stored;
 use serde_json::{Value, json};
 
-use super::due::{Running, keep_lease};
-use super::fair::{Fair, LOOK_EVERY};
+use super::due::{Due, keep_lease};
 use crate::app::App;
 
 mod expand;
@@ -35,8 +34,10 @@ mod expand;
 const LEASE_MS: i64 = 20_000;
 /// How long one try may take.
 const TRY: Duration = Duration::from_secs(150);
-/// Mails sent at one time, and notices looked into.
-const PLACES: usize = 16;
+/// Mails sent side by side.
+const MAILS_AT_ONCE: usize = 16;
+/// Notices looked into side by side.
+const NOTICES_AT_ONCE: usize = 4;
 /// Before the second try; doubled with each further one.
 const BACKOFF_MS: i64 = 5_000;
 /// The longest wait between two tries.
@@ -44,49 +45,13 @@ const BACKOFF_MS_MAX: i64 = 900_000;
 
 /// Until the host drains; what is being handed over then is handed over first.
 pub(super) async fn run(app: Arc<App>) {
-    let mut notices = Fair::new(Space::host(Notice::COLLECTION), LEASE_MS, PLACES);
-    let mut mails = Fair::new(Space::host(Mail::COLLECTION), LEASE_MS, PLACES);
-    let mut sending = Running::default();
-    while !app.draining.is_cancelled() {
-        let (found, next) = take(&app, &mut notices, NOTICES).await;
-        let (taken, next_mail) = take(&app, &mut mails, MAILS).await;
-        let is_idle = found.is_empty() && taken.is_empty();
-        for (group, taken) in found {
-            expand::notice(&app, taken).await;
-            notices.leave(&group);
-        }
-        for (group, taken) in taken {
-            sending.begin(group, mail_one(app.clone(), taken));
-        }
-        let wait = if is_idle { next.min(next_mail) } else { Duration::ZERO };
-        tokio::select! {
-            () = app.draining.cancelled() => {}
-            () = app.adapters.mail_wanted.notified() => {}
-            () = tokio::time::sleep(wait) => {}
-            Some(group) = sending.wait_for_end() => mails.leave(&group),
-        }
-        while let Some(group) = sending.has_ended() {
-            mails.leave(&group);
-        }
-    }
-    notices.give_back(&app).await;
-    mails.give_back(&app).await;
-    while sending.wait_for_end().await.is_some() {}
-}
-
-/// Takes rows that are due; says as well how long to wait for the next.
-async fn take(app: &App, due: &mut Fair, kind: &str) -> (Vec<(String, Taken)>, Duration) {
-    match due.look(app, |found| found == kind).await {
-        Ok(looked) => (looked.taken, looked.wait),
-        Err(error) => {
-            tracing::warn!(
-                error = &error as &dyn std::error::Error,
-                kind,
-                "what is to be mailed could not be taken"
-            );
-            (Vec::new(), LOOK_EVERY)
-        }
-    }
+    let due = |space, takes, places| Due { space, takes, lease_ms: LEASE_MS, places };
+    let notices = due(Space::host(Notice::COLLECTION), |_, kind| kind == NOTICES, NOTICES_AT_ONCE);
+    let mails = due(Space::host(Mail::COLLECTION), |_, kind| kind == MAILS, MAILS_AT_ONCE);
+    tokio::join!(
+        notices.each(&app, |taken| expand::notice(app.clone(), taken)),
+        mails.each(&app, |taken| mail_one(app.clone(), taken)),
+    );
 }
 
 /// Tries one mail.

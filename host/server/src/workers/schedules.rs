@@ -2,7 +2,6 @@
 //! schedule on.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use charter_engine::job::room::{Part, ordinary_part_of};
 use charter_engine::job::{ScheduleRecord, UNIQUE_KEY, jobs, schedules};
@@ -12,47 +11,25 @@ use charter_kernel::time::Instant;
 use charter_kernel::unit::{Claim, Draft, Key, Rejection, Row, Taken};
 use charter_store::{CommitError, TransactError, Txn, WriteError};
 
-use super::fair::{Fair, LOOK_EVERY};
+use super::due::Due;
 use crate::app::App;
 
-/// Schedules taken at once.
-const BATCH_MAX: usize = 32;
+/// Schedules worked on side by side.
+const PLACES: usize = 16;
 /// How long one occurrence may take to enqueue.
 pub(super) const LEASE_MS: i64 = 30_000;
 /// The due time of a schedule that comes due no more.
 const NEVER: Instant = Instant(i64::MAX / 4);
 
-/// Until the host drains; what is taken then is given back.
+/// Until the host drains.
 pub(super) async fn run(app: Arc<App>) {
-    let mut due = Fair::new(schedules(), LEASE_MS, BATCH_MAX);
-    while !app.draining.is_cancelled() {
-        let look = due.look(&app, |_| true);
-        let Some(looked) = app.draining.run_until_cancelled(look).await else { break };
-        let wait = match looked {
-            Ok(looked) => {
-                let wait = if looked.taken.is_empty() { looked.wait } else { Duration::ZERO };
-                for (group, taken) in looked.taken {
-                    fire(&app, &taken).await;
-                    due.leave(&group);
-                }
-                wait
-            }
-            Err(error) => {
-                tracing::warn!(
-                    error = &error as &dyn std::error::Error,
-                    "due schedules could not be taken"
-                );
-                LOOK_EVERY
-            }
-        };
-        let _ = app.draining.run_until_cancelled(tokio::time::sleep(wait)).await;
-    }
-    due.give_back(&app).await;
+    let due = Due { space: schedules(), takes: |_, _| true, lease_ms: LEASE_MS, places: PLACES };
+    due.each(&app, |taken| fire(app.clone(), taken)).await;
 }
 
 /// Enqueues one occurrence and moves the schedule on. Occurrences that passed while nobody ran
 /// count as one.
-async fn fire(app: &App, taken: &Taken) {
+async fn fire(app: Arc<App>, taken: Taken) {
     let Ok(record) = serde_json::from_str::<ScheduleRecord>(&taken.row.body) else {
         tracing::error!(schedule = taken.key.id, "a schedule cannot be read");
         return;
@@ -71,10 +48,10 @@ async fn fire(app: &App, taken: &Taken) {
         );
     }
     let fired = app.store.transact(&lane, async |txn: &mut Txn| {
-        enqueue(txn, taken, &record, now, (next.unwrap_or(NEVER), full)).await
+        enqueue(txn, &taken, &record, now, (next.unwrap_or(NEVER), full)).await
     });
     match fired.await {
-        Ok(()) => app.governance.job_wanted.notify_one(),
+        Ok(()) => {}
         // Another replica took it up, or it was removed: its own commit decides.
         Err(
             TransactError::Body(WriteError::Refused(_))

@@ -205,17 +205,7 @@ pub async fn decide_approval(
         role: member.role,
         via: "mail_link",
     };
-    let said = match decide::decide(
-        &app.governance,
-        txn,
-        &person,
-        approval,
-        decision,
-        reason,
-        request.now,
-    )
-    .await
-    {
+    let said = match decide::decide(txn, &person, approval, decision, reason, request.now).await {
         Ok(said) => said,
         Err(refusal) => {
             audit_refusal(app, subject, &refusal).await?;

@@ -1,6 +1,8 @@
 //! The recipients of a notice: for each of them a link and a mail, in one unit with the notice's
 //! end, so that each is made once.
 
+use std::sync::Arc;
+
 use charter_adapters::mail::letter::{self, Letter, Question};
 use charter_adapters::mail::outbox::{self, Wanted};
 use charter_adapters::mail::quota::{self, Source};
@@ -8,7 +10,6 @@ use charter_adapters::mail::{self, Missing, Ready, links};
 use charter_governance::decide;
 use charter_kernel::refusal::Refusal;
 use charter_kernel::role::Role;
-use charter_kernel::scope::{Asker, Sharer};
 use charter_kernel::time::Instant;
 use charter_kernel::unit::{Guard, Reach, Taken, Unit, Write};
 use charter_store::{CommitError, TransactError, Txn};
@@ -27,7 +28,8 @@ use crate::routes::pages;
 const PEOPLE_MAX: usize = 100;
 
 /// Makes the mails of a notice; one that cannot be now is left to its lease's end.
-pub(super) async fn notice(app: &App, taken: Taken) {
+pub(super) async fn notice(app: Arc<App>, taken: Taken) {
+    let app = &*app;
     let Ok(notice) = Notice::read(&taken.row) else { return };
     let ready = match mail::ready(&app.adapters) {
         Ok(ready) => ready,
@@ -166,9 +168,7 @@ async fn mail_decider(
     let acts_for = Some((&account.id, account.password_version));
     let (link, token) = links::make(purpose, acts_for, email, now, approval.expires_at)?;
     // Those of builds that did not say who asked are few, and count as one.
-    let nobody = || Sharer { within: None, name: "".into() };
-    let unnamed = || Asker { sharer: nobody(), name: "".into() };
-    let by = approval.by.clone().unwrap_or_else(unnamed);
+    let by = approval.by.clone().unwrap_or_default();
     let source = Source::Approval { organization, by: &by };
     let withheld = match () {
         () if mail::is_hosted(&app.adapters, email) => Some("hosted_domain"),
