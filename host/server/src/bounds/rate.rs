@@ -126,7 +126,7 @@ impl<'a> BucketGate<'a> {
     /// By one of those who share them: the more of what was taken of late is its own, the more it leaves,
     /// up to twice as much.
     #[must_use]
-    pub fn shared_by(self, sharer: impl Into<Cow<'a, str>>) -> Self {
+    pub fn for_sharer(self, sharer: impl Into<Cow<'a, str>>) -> Self {
         Self { sharer: Some(sharer.into()), ..self }
     }
 
@@ -139,7 +139,7 @@ impl<'a> BucketGate<'a> {
     fn bucket(&self, now: Instant) -> Bucket {
         let (size, window_s) = (f64::from(self.size()), self.window.as_secs_f64());
         let per_s = f64::from(self.quota) / window_s;
-        Bucket { tokens: size, at: now, size, per_s, spent: 0.0, window_s }
+        Bucket { tokens: size, at: now, size, per_s, recent: 0.0, window_s }
     }
 
     /// The owner of the bucket that counts what its sharer takes.
@@ -185,7 +185,7 @@ struct Bucket {
     size: f64,
     per_s: f64,
     /// About how many were taken in the last window: what was taken earlier fades.
-    spent: f64,
+    recent: f64,
     window_s: f64,
 }
 
@@ -193,11 +193,11 @@ impl Bucket {
     fn refill(self, now: Instant) -> Self {
         let passed = now.saturating_duration_since(self.at).as_secs_f64();
         let tokens = (self.tokens + passed * self.per_s).min(self.size);
-        Self { tokens, at: now.max(self.at), spent: self.spent_after(passed), ..self }
+        Self { tokens, at: now.max(self.at), recent: self.recent_after(passed), ..self }
     }
 
-    fn spent_after(self, seconds: f64) -> f64 {
-        self.spent * (-seconds / self.window_s).exp()
+    fn recent_after(self, seconds: f64) -> f64 {
+        self.recent * (-seconds / self.window_s).exp()
     }
 
     fn until_full_s(self) -> f64 {
@@ -206,12 +206,12 @@ impl Bucket {
 
     fn take(&mut self) {
         self.tokens -= 1.0;
-        self.spent += 1.0;
+        self.recent += 1.0;
     }
 
     fn give_back(&mut self) {
         self.tokens = (self.tokens + 1.0).min(self.size);
-        self.spent = (self.spent - 1.0).max(0.0);
+        self.recent = (self.recent - 1.0).max(0.0);
     }
 }
 
@@ -225,13 +225,13 @@ struct Taken {
 
 impl Taken {
     /// Tokens that are left to the gate.
-    fn left(&self) -> f64 {
+    fn room(&self) -> f64 {
         self.bucket.tokens - self.others
     }
 
     /// Seconds until there is one.
     fn wait_s(&self, gate: &BucketGate<'_>) -> u32 {
-        let wait = ((1.0 - self.left()) / self.bucket.per_s).ceil();
+        let wait = ((1.0 - self.room()) / self.bucket.per_s).ceil();
         wait.clamp(1.0, gate.window.as_secs_f64()) as u32
     }
 }
@@ -262,7 +262,7 @@ impl Buckets {
                 limited().take(before).for_each(|earlier| self.give_one_back(earlier));
                 return Some(standing(gate, &taken, Some(taken.wait_s(gate))));
             }
-            if narrowest.as_ref().is_none_or(|(_, other)| taken.left() < other.left()) {
+            if narrowest.as_ref().is_none_or(|(_, other)| taken.room() < other.room()) {
                 narrowest = Some((gate, taken));
             }
         }
@@ -275,15 +275,15 @@ impl Buckets {
     }
 
     fn take_one(&self, gate: &BucketGate<'_>, now: Instant) -> Taken {
-        // What one takes counts ahead of what all have taken: two at once find no more than one after the other.
+        // A sharer's own count goes ahead of that of all: two at once find no more than one after the other.
         let own = gate.owner_of_share().map(|owner| {
             self.with(gate, &owner, now, |bucket| {
                 bucket.take();
-                bucket.spent - 1.0
+                bucket.recent - 1.0
             })
         });
         let taken = self.with(gate, &gate.owner, now, |bucket| {
-            let part = own.map_or(0.0, |own| own / bucket.spent.max(1.0));
+            let part = own.map_or(0.0, |own| own / bucket.recent.max(1.0));
             let others = gate.others_part(part.min(1.0));
             let is_admitted = bucket.tokens >= 1.0 + others;
             if is_admitted {
@@ -370,7 +370,7 @@ fn standing(gate: &BucketGate<'_>, taken: &Taken, retry_after_s: Option<u32>) ->
     let mut left = String::new();
     // Writing to a string cannot fail.
     let _ = write!(policy, "\"{label}\";q={};w={}", gate.quota, gate.window.as_secs());
-    let free = taken.left().floor() as u64;
+    let free = taken.room().floor() as u64;
     let _ = write!(left, "\"{label}\";r={free};t={until_full}");
     RateStanding { kind: gate.kind, policy, left, retry_after_s }
 }
@@ -444,7 +444,7 @@ mod tests {
     fn of_those_who_share_a_rate_who_asks_the_most_leaves_some_to_the_next_one() {
         let (buckets, start) = (Buckets::new(), Instant::now());
         let of = |name: &'static str| {
-            gate(Kind::Organization, "o", 60).burst(40).leaving(4).shared_by(name)
+            gate(Kind::Organization, "o", 60).burst(40).leaving(4).for_sharer(name)
         };
         let take = |gate: &BucketGate<'_>, second: u64| {
             let at = start + Duration::from_secs(second);
@@ -466,7 +466,7 @@ mod tests {
             (361..961).map(|second| [many(&of("a"), second), many(&of("b"), second)]).collect();
         let sum = |of: usize| taken[300..].iter().map(|both| both[of]).sum::<usize>();
         assert!(sum(1) > 100, "{} beside {}", sum(1), sum(0));
-        // What another gate refuses counts nowhere.
+        // A refusal by another gate counts nowhere.
         let both = [of("e"), gate(Kind::Key, "k", 1)];
         for _ in 0..100 {
             buckets.take(&both, start + Duration::from_secs(3_600));

@@ -75,7 +75,7 @@ pub fn count(
     );
     if !governs {
         let Sharer { within, name } = place.scope().sharer();
-        per_organization = per_organization.shared_by(within.unwrap_or(name).to_string());
+        per_organization = per_organization.for_sharer(within.unwrap_or(name).to_string());
     }
     let per_user = if user.is_some() { per_user } else { 0 };
     let burst_of_all = if rates.burst > 0 { rates.burst.max(BURST_MIN) } else { 0 };
