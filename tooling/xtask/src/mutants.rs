@@ -17,9 +17,9 @@ use serde_json::Value;
 use crate::process;
 use crate::workspace::Workspace;
 
-/// The rules: policy, caps, holds, ledger, apply, scope with its resolver, and the matrix of
+/// The rules: policy, caps, holds, ledger, apply, shares, scope with its resolver, and the matrix of
 /// authority. A folder stands for all below it.
-const RULES: [&str; 10] = [
+const RULES: [&str; 11] = [
     "host/kernel/src/apply.rs",
     "host/kernel/src/apply/",
     "host/kernel/src/authority.rs",
@@ -29,6 +29,7 @@ const RULES: [&str; 10] = [
     "host/kernel/src/meter.rs",
     "host/kernel/src/role.rs",
     "host/kernel/src/scope.rs",
+    "host/kernel/src/share.rs",
     "host/tenancy/src/place.rs",
 ];
 /// The crates that hold them.
