@@ -9,6 +9,7 @@ use charter_tests::{Client, Tenant, on_both};
 use serde_json::{Value, json};
 
 use crate::accounts::browser;
+use crate::members::join;
 
 on_both! {
     fn a_kit_holds_its_users_to_its_rate_and_nobody_else(world) {
@@ -116,17 +117,66 @@ on_both! {
         }
     }
 
+    fn nobody_keeps_others_from_the_rate_of_their_organization(
+        world: Builder::new().configuration("[rates]\norganization_per_minute = 600\n")
+    ) {
+        let names = ["owner", "admin", "approver", "viewer", "admin key", "viewer key", "project key", "user key", "foreign key"];
+        for flooder in names {
+            let tenant = world.register();
+            let owner = browser(world, &tenant.email, PASSWORD).0;
+            let session = |role: &str| join(world, &tenant, &owner, role).0;
+            let user = tenant.user("agent");
+            let other = tenant.client.post("/v1/projects", &json!({ "name": "Other" })).expect(201);
+            let viewer = session("viewer");
+            let of_viewer = viewer.post("/v1/auth/keys", &json!({ "name": "reads", "role": "viewer" })).expect(201);
+            // A viewer may make a key with the pins of any agent.
+            let foreign = json!({ "name": "foreign", "role": "viewer", "user_id": user });
+            let foreign = viewer.post("/v1/auth/keys", &foreign).expect(201);
+            let clients = [
+                owner.clone(),
+                session("admin"),
+                session("approver"),
+                viewer.clone(),
+                tenant.key(json!({ "role": "admin" })),
+                tenant.client.bearer(of_viewer["key"].as_str().unwrap()),
+                tenant.key(json!({ "role": "developer", "project_id": id(&other["project"]) })),
+                tenant.key(json!({ "role": "developer", "user_id": user })),
+                tenant.client.bearer(foreign["key"].as_str().unwrap()),
+            ];
+            let of = |name: &str| &clients[names.iter().position(|known| *known == name).unwrap()];
+            use_up(of(flooder), "/v1/limits");
+            for asker in names.into_iter().filter(|asker| *asker != flooder) {
+                let answer = of(asker).get("/v1/limits");
+                assert_eq!(answer.status, 200, "{asker} beside {flooder}: {answer}");
+            }
+        }
+    }
+
+    fn a_viewers_key_with_an_agents_pins_takes_nothing_of_the_agents(
+        world: Builder::new().configuration("[rates]\nkey_per_minute = 30\n")
+    ) {
+        let tenant = world.register();
+        let user = tenant.user("agent");
+        let agent = tenant.key(json!({ "role": "developer", "user_id": user }));
+        let owner = browser(world, &tenant.email, PASSWORD).0;
+        let viewer = join(world, &tenant, &owner, "viewer").0;
+        let body = json!({ "name": "foreign", "role": "viewer", "user_id": user });
+        let foreign = viewer.post("/v1/auth/keys", &body).expect(201);
+        use_up(&tenant.client.bearer(foreign["key"].as_str().unwrap()), "/v1/limits");
+        agent.get("/v1/limits").expect(200);
+    }
+
     fn no_project_keeps_another_from_the_rate_of_their_organization(
         world: Builder::new().configuration("[rates]\norganization_per_minute = 40\nkey_per_minute = 20\n")
     ) {
         let tenant = world.register();
         let other = tenant.client.post("/v1/projects", &json!({ "name": "Other" })).expect(201);
         let greedy = tenant.key(json!({ "role": "developer", "project_id": tenant.project }));
-        let calm = tenant.key(json!({ "role": "viewer", "project_id": id(&other["project"]) }));
+        let calm = tenant.key(json!({ "role": "developer", "project_id": id(&other["project"]) }));
         let user = tenant.user("agent");
-        let further = greedy.post("/v1/auth/keys", &json!({ "name": "further", "role": "viewer" })).expect(201);
+        let further = greedy.post("/v1/auth/keys", &json!({ "name": "further", "role": "developer" })).expect(201);
         let further = greedy.bearer(further["key"].as_str().unwrap());
-        let users = tenant.key(json!({ "role": "viewer", "user_id": user }));
+        let users = tenant.key(json!({ "role": "developer", "user_id": user }));
         for greedy in [&greedy, &further, &users] {
             use_up(greedy, "/v1/limits");
         }
@@ -141,7 +191,7 @@ on_both! {
         let tenant = world.register();
         let user = tenant.user("agent");
         let agent = tenant.key(json!({ "role": "developer", "user_id": user }));
-        let made = agent.post("/v1/auth/keys", &json!({ "name": "another", "role": "viewer" })).expect(201);
+        let made = agent.post("/v1/auth/keys", &json!({ "name": "another", "role": "developer" })).expect(201);
         let other = agent.bearer(made["key"].as_str().unwrap());
         use_up(&agent, "/v1/limits");
         other.get("/v1/limits").expect_error(429, "rate_limited");

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::id::{OrganizationId, ProjectId, UserId};
-use crate::manifest::CollectionReach;
+use crate::manifest::{Access, CollectionReach};
 use crate::role::Role;
 use crate::time::Instant;
 use crate::unit::{Reach, beginning};
@@ -83,10 +83,12 @@ pub enum Behind {
 
 /// The name by which a principal counts among those who share what an organization has at once. A
 /// person's sessions count beside the person's keys, so that what these do keeps nobody from deciding
-/// about them, and what an agent does counts as the agent's whoever does it.
+/// about them, and what an agent does counts as the agent's whoever does it, but for who can only read: a
+/// viewer may make a key with the pins of any agent.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Sharer {
-    /// The project whose part of what pinned credentials have together it shares, if it is pinned.
+    /// The project whose part of what pinned credentials have together it shares, if it is pinned, or the one
+    /// whose part it is otherwise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub within: Option<Arc<str>>,
     /// Its name among the others.
@@ -168,6 +170,20 @@ impl Principal {
     #[must_use]
     pub fn hand_over(&self) -> Self {
         Self { credential: self.credential.clone(), ..self.hand_on() }
+    }
+
+    /// Whether it governs the organization: it loosens what binds others or, as a person, decides.
+    pub fn governs(&self) -> bool {
+        let may =
+            |role: Role| role.loosens() || self.actor.kind == ActorKind::Session && role.decides();
+        !self.behind().is_pinned() && self.role.is_some_and(may)
+    }
+
+    /// The person behind a credential that has the pins of an agent and cannot act as one: anybody who reads
+    /// may make it, and takes nothing from the agent by it.
+    fn reader(&self) -> Option<&str> {
+        let reads = self.role.is_some_and(|role| !role.allows(Access::Write));
+        (reads && self.behind().is_pinned()).then(|| self.root.as_deref().unwrap_or_default())
     }
 
     /// The role that counts within the pins: a pinned credential administers nothing, whatever its
@@ -399,15 +415,10 @@ impl Scope {
     pub fn sharer(&self) -> Sharer {
         let by = &self.principal;
         let id = |kind: &str, id: Option<&str>| format!("{kind} {}", id.unwrap_or_default()).into();
-        let of_project = || id("project", self.project.as_ref().map(ProjectId::as_str));
+        let project: Arc<str> = id("project", self.project.as_ref().map(ProjectId::as_str));
         let (within, name) = match (by.behind(), by.actor.kind) {
-            (Behind::User, _) => {
-                (Some(of_project()), id("user", by.user.as_ref().map(UserId::as_str)))
-            }
-            (Behind::Project, _) => {
-                let name: Arc<str> = of_project();
-                (Some(name.clone()), name)
-            }
+            (Behind::User, _) => (Some(project), id("user", by.user.as_ref().map(UserId::as_str))),
+            (Behind::Project, _) => (Some(project.clone()), project),
             (Behind::Stranger, _) => {
                 let name: Arc<str> = "strangers".into();
                 (Some(name.clone()), name)
@@ -417,13 +428,24 @@ impl Scope {
             }
             (Behind::Organization, kind) => (None, id(kind.as_str(), by.root.as_deref())),
         };
-        Sharer { within, name }
+        let Some(reader) = by.reader() else { return Sharer { within, name } };
+        Sharer {
+            within: Some(id("reader", Some(reader))),
+            name: format!("{name} read by {reader}").into(),
+        }
     }
 
-    /// The one who asks, where what is asked for the sake of each tenant user counts by itself as well:
-    /// agents that have one key between them are several.
+    /// The one who asks for what waits, where what is asked for the sake of each tenant user counts by itself
+    /// as well: agents that have one key between them are several. A person is one, by whatever it asks, and
+    /// one who does not govern leaves as much as an agent.
     pub fn asker(&self) -> Asker {
-        let sharer = self.sharer();
+        let mut sharer = self.sharer();
+        if let (Behind::Organization, Some(root)) = (self.principal.behind(), &self.principal.root)
+        {
+            let name: Arc<str> = format!("person {root}").into();
+            let within = (!self.principal.governs()).then(|| name.clone());
+            sharer = Sharer { within, name };
+        }
         let named = self.user_named().filter(|_| self.principal.behind() != Behind::User);
         let name = named
             .map_or(sharer.name.clone(), |user| format!("{} for user {user}", sharer.name).into());
@@ -723,6 +745,17 @@ mod tests {
             ..Principal::of(Actor::new(ActorKind::Hook, "h"))
         };
         assert_eq!(named(&anybody), (Some("strangers".into()), "strangers".into()));
+        // A key that can only read is no agent's, whatever pins it has.
+        for role in [Role::Viewer, Role::Approver] {
+            for (by, of) in
+                [(&agent, format!("user {}", id(3))), (&pinned, format!("project {}", id(2)))]
+            {
+                let reader = Principal { role: Some(role), ..by.clone() };
+                let name = format!("{of} read by ada");
+                assert_eq!(named(&reader), (Some("reader ada".into()), name.clone()), "{role}");
+                assert_eq!(named(&reader.hand_on()), (Some("reader ada".into()), name), "{role}");
+            }
+        }
     }
 
     #[test]
@@ -746,6 +779,31 @@ mod tests {
             (&agent, Subject::Path, &of_user, of_user.clone()),
         ] {
             assert_eq!(asker(by, subject), (sharer.to_owned(), name));
+        }
+    }
+
+    #[test]
+    fn a_person_asks_as_one_by_key_by_job_and_by_session_and_leaves_some_unless_it_governs() {
+        for role in Role::ALL {
+            let by = |kind| Principal {
+                root: Some("ada".into()),
+                role: Some(role),
+                ..Principal::of(Actor::new(kind, "a"))
+            };
+            let (key, session) = (by(ActorKind::Key), by(ActorKind::Session));
+            for (by, governs) in [
+                (&key, role.loosens()),
+                (&key.hand_on(), false),
+                (&session, role.loosens() || role == Role::Approver),
+            ] {
+                let scope = in_organization(by.clone()).scope();
+                let within = (!governs).then(|| "person ada".into());
+                let asker = Asker {
+                    sharer: Sharer { within, name: "person ada".into() },
+                    name: "person ada".into(),
+                };
+                assert_eq!((by.governs(), scope.asker()), (governs, asker), "{role}");
+            }
         }
     }
 

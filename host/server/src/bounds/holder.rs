@@ -1,5 +1,6 @@
 //! The shares of an organization's bounds that a credential counts in.
 
+use charter_kernel::manifest::Access;
 use charter_tenancy::identity::Identity;
 
 use super::shares::{Path, Share};
@@ -7,7 +8,8 @@ use super::shares::{Path, Share};
 /// The names of the shares that a credential counts in, the widest first: finer than a
 /// [`charter_kernel::scope::Sharer`], and from the credential alone. A key counts with its
 /// person, and with the key that made it, so that many of them get no more; a pinned one with all
-/// that are pinned as it is, whoever made them, so that one agent takes nothing from another; and a
+/// that are pinned as it is, whoever made them, so that one agent takes nothing from another, unless it only
+/// reads: anybody may make such a one, which counts with its person's; and a
 /// session beside its person's keys, so that what they do keeps nobody from deciding about them.
 #[derive(Clone, Debug, Default)]
 pub struct Holder {
@@ -23,7 +25,12 @@ impl Holder {
         match identity {
             Identity::Key(key) if key.user.is_some() || key.project.is_some() => {
                 let project = key.project.iter().map(|id| format!("project {}", id.as_str()));
-                let mut shares: Vec<_> = std::iter::once("pinned".into()).chain(project).collect();
+                let reader = || format!("reader {}", key.root.as_deref().unwrap_or_default());
+                let within: Vec<_> = match key.role.allows(Access::Write) {
+                    true => project.collect(),
+                    false => vec![reader()],
+                };
+                let mut shares: Vec<_> = std::iter::once("pinned".into()).chain(within).collect();
                 // Beside the users of a project are those keys of it that are no user's.
                 shares.push(
                     key.user

@@ -88,8 +88,8 @@ pub struct BucketGate<'a> {
     pub burst: u32,
     /// One part in so many of these is for others; 0: none.
     pub kept_part: u32,
-    /// One of those who share the others' part of the bucket.
-    pub sharer: Option<Cow<'a, str>>,
+    /// Those of who share the bucket as whom it is asked for.
+    pub sharers: Vec<Cow<'a, str>>,
 }
 
 impl<'a> BucketGate<'a> {
@@ -102,7 +102,7 @@ impl<'a> BucketGate<'a> {
             window: MINUTE,
             burst: 0,
             kept_part: 0,
-            sharer: None,
+            sharers: Vec::new(),
         }
     }
 
@@ -123,11 +123,11 @@ impl<'a> BucketGate<'a> {
         Self { kept_part, ..self }
     }
 
-    /// By one of those who share them: the more of what was taken of late is its own, the more it leaves,
-    /// up to twice as much.
+    /// By these of who share them: the more of what was taken of late is theirs, the more they leave, up to
+    /// half of what the bucket holds.
     #[must_use]
-    pub fn for_sharer(self, sharer: impl Into<Cow<'a, str>>) -> Self {
-        Self { sharer: Some(sharer.into()), ..self }
+    pub fn for_sharers<T: Into<Cow<'a, str>>>(self, sharers: impl IntoIterator<Item = T>) -> Self {
+        Self { sharers: sharers.into_iter().map(Into::into).collect(), ..self }
     }
 
     /// How many requests may come at once.
@@ -142,18 +142,19 @@ impl<'a> BucketGate<'a> {
         Bucket { tokens: size, at: now, size, per_s, recent: 0.0, window_s }
     }
 
-    /// The owner of the bucket that counts what its sharer takes.
-    fn owner_of_share(&self) -> Option<String> {
-        self.sharer.as_ref().map(|sharer| format!("{}\n{sharer}", self.owner))
+    /// The owners of the buckets that count what its sharers take.
+    fn owners_of_shares(&self) -> impl Iterator<Item = String> {
+        self.sharers.iter().map(|sharer| format!("{}\n{sharer}", self.owner))
     }
 
-    /// So many of these are for others, where this part of what was taken is its sharer's: not all of them,
+    /// So many of these are for others, where this part of what was taken is its sharers': not all of them,
     /// however few there are.
-    fn others_part(&self, of_sharer: f64) -> f64 {
+    fn others_part(&self, of_sharers: f64) -> f64 {
         let size = self.size();
         let kept = size.checked_div(self.kept_part).map_or(0, |part| part.max(1));
-        let kept = f64::from(kept) * (1.0 + of_sharer);
-        kept.min(f64::from(size.saturating_sub(1)))
+        let kept = f64::from(kept.min(size.saturating_sub(1)));
+        let half = f64::from(size / 2);
+        kept + (half - kept).max(0.0) * of_sharers
     }
 }
 
@@ -276,15 +277,15 @@ impl Buckets {
 
     fn take_one(&self, gate: &BucketGate<'_>, now: Instant) -> Taken {
         // A sharer's own count goes ahead of that of all: two at once find no more than one after the other.
-        let own = gate.owner_of_share().map(|owner| {
+        let own = gate.owners_of_shares().map(|owner| {
             self.with(gate, &owner, now, |bucket| {
                 bucket.take();
                 bucket.recent - 1.0
             })
         });
+        let own: f64 = own.sum::<f64>() / gate.sharers.len().max(1) as f64;
         let taken = self.with(gate, &gate.owner, now, |bucket| {
-            let part = own.map_or(0.0, |own| own / bucket.recent.max(1.0));
-            let others = gate.others_part(part.min(1.0));
+            let others = gate.others_part((own / bucket.recent.max(1.0)).min(1.0));
             let is_admitted = bucket.tokens >= 1.0 + others;
             if is_admitted {
                 bucket.take();
@@ -292,18 +293,18 @@ impl Buckets {
             Taken { bucket: *bucket, others, is_admitted }
         });
         if !taken.is_admitted {
-            self.give_back_share(gate);
+            self.give_back_shares(gate);
         }
         taken
     }
 
     fn give_one_back(&self, gate: &BucketGate<'_>) {
         self.existing(gate.kind, &gate.owner, Bucket::give_back);
-        self.give_back_share(gate);
+        self.give_back_shares(gate);
     }
 
-    fn give_back_share(&self, gate: &BucketGate<'_>) {
-        if let Some(owner) = gate.owner_of_share() {
+    fn give_back_shares(&self, gate: &BucketGate<'_>) {
+        for owner in gate.owners_of_shares() {
             self.existing(gate.kind, &owner, Bucket::give_back);
         }
     }
@@ -444,7 +445,7 @@ mod tests {
     fn of_those_who_share_a_rate_who_asks_the_most_leaves_some_to_the_next_one() {
         let (buckets, start) = (Buckets::new(), Instant::now());
         let of = |name: &'static str| {
-            gate(Kind::Organization, "o", 60).burst(40).leaving(4).for_sharer(name)
+            gate(Kind::Organization, "o", 60).burst(40).leaving(4).for_sharers([name])
         };
         let take = |gate: &BucketGate<'_>, second: u64| {
             let at = start + Duration::from_secs(second);
@@ -461,7 +462,7 @@ mod tests {
         let taken: usize = (61..361).map(|second| many(&of("a"), second)).sum();
         assert!((305..=325).contains(&taken), "{taken}");
         assert_eq!(take(&of("b"), 360), None);
-        // However much more often the one asks, the other has half of what comes.
+        // However much more often the one asks, the other has much of what comes.
         let taken: Vec<_> =
             (361..961).map(|second| [many(&of("a"), second), many(&of("b"), second)]).collect();
         let sum = |of: usize| taken[300..].iter().map(|both| both[of]).sum::<usize>();
@@ -472,6 +473,40 @@ mod tests {
             buckets.take(&both, start + Duration::from_secs(3_600));
         }
         assert_eq!(many(&of("e"), 3_600), 19);
+    }
+
+    #[test]
+    fn whoever_floods_a_rate_leaves_some_to_everybody_else() {
+        let names: Vec<_> =
+            (0..12).map(|n| [format!("p{}", n % 3), format!("p{} {n}", n % 3)]).collect();
+        // Of several that flood together each has a part, and leaves the less; but never as little as one does
+        // who has taken nothing.
+        for floods in [1, 2, 5] {
+            for (flooder, asker) in
+                (0..4).flat_map(|flooder| (0..4).map(move |asker| (flooder, asker)))
+            {
+                let leaves = [4, 4, 16, 0];
+                let (buckets, start) = (Buckets::new(), Instant::now());
+                let of = |name: &[String; 2], kept| {
+                    gate(Kind::Organization, "o", 600).leaving(kept).for_sharers(name.clone())
+                };
+                let take = |gate: &BucketGate<'_>, ms: u64| {
+                    let at = start + Duration::from_millis(ms);
+                    buckets.take(std::slice::from_ref(gate), at).unwrap().retry_after_s.is_none()
+                };
+                let flooders: Vec<_> =
+                    names[..floods].iter().map(|name| of(name, leaves[flooder])).collect();
+                let asks = of(&names[11], leaves[asker]);
+                let mut found = 0;
+                for ms in (0..30_000).step_by(20) {
+                    flooders.iter().for_each(|flooder| while take(flooder, ms) {});
+                    found += u32::from(ms % 1_000 == 980 && take(&asks, ms));
+                }
+                // Those who govern may take all that is kept for them.
+                let is_governed = leaves[flooder] != 4 && floods > 1;
+                assert!(found > 25 || is_governed, "{floods} of {flooder}: {asker} found {found}");
+            }
+        }
     }
 
     #[test]

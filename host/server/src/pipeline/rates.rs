@@ -2,13 +2,11 @@
 //! kit.
 //!
 //! Knows who asks and where, and nothing of what is asked. Calls that the host makes itself come as
-//! fast as their callers do: they are counted nowhere. Invariant: nobody who does not govern an
-//! organization, and no key, keeps the people who do from it by what is asked for.
-
-use std::borrow::Cow;
+//! fast as their callers do: they are counted nowhere. Invariant: nobody keeps others from their organization by
+//! what it asks for, and nobody who does not govern it, and no key, those people from it who do.
 
 use charter_kernel::refusal::Refusal;
-use charter_kernel::scope::{Behind, Level, Sharer};
+use charter_kernel::scope::{Level, Sharer};
 use charter_tenancy::identity::Identity;
 use charter_tenancy::place::Place;
 
@@ -17,10 +15,8 @@ use super::trail::Trail;
 use crate::app::App;
 use crate::bounds::rate::{BucketGate, Kind};
 
-/// One part in so many of an organization's rate is kept from pinned keys.
-const PINNED_LEAVE: u32 = 4;
-/// One part in so many of it is kept from all who do not govern.
-const OTHERS_LEAVE: u32 = 8;
+/// One part in so many of an organization's rate is kept from whoever does not govern it.
+const OTHERS_LEAVE: u32 = 4;
 /// One part in so many of it is kept from all keys, for the sessions of people who govern.
 const KEYS_LEAVE: u32 = 16;
 /// An organization's bucket holds so many, however few may come at once: each of these parts is one at least.
@@ -47,41 +43,31 @@ pub fn count(
     if rates.key_per_minute == 0 && rates.organization_per_minute == 0 && per_user == 0 {
         return Ok(());
     }
-    let behind = place.scope().principal().behind();
-    let role = place.scope().role();
-    let governs = !behind.is_pinned() && role.is_some_and(|role| role.loosens() || role.decides());
-    let (key, leaving, user): (Cow<'_, str>, _, _) = match caller.identity() {
+    let scope = place.scope();
+    let Sharer { within, name } = scope.sharer();
+    let governs = scope.principal().governs();
+    let (own, kept, user) = match caller.identity() {
         Identity::Key(key) => {
-            let leaving = match (behind.is_pinned(), governs) {
-                (true, _) => PINNED_LEAVE,
-                (false, false) => OTHERS_LEAVE,
-                (false, true) => KEYS_LEAVE,
-            };
             // However many keys an agent makes for itself, they are one.
-            let own = key.user.as_ref().map(|user| format!("user {user}").into());
-            let user = user(place, behind, governs, is_primitives);
-            (own.unwrap_or(key.id.as_str().into()), leaving, user)
+            let own = if key.user.is_some() { &*name } else { key.id.as_str() };
+            let user = user(place, if governs { "governors" } else { &name }, is_primitives);
+            (own, KEYS_LEAVE, user)
         }
-        Identity::Session(session) => {
-            let leaving = if governs { 0 } else { OTHERS_LEAVE };
-            (session.account.as_str().into(), leaving, None)
-        }
+        Identity::Session(session) => (session.account.as_str(), 0, None),
         Identity::Operator { .. } | Identity::Anonymous => return Ok(()),
     };
-    let mut per_organization = BucketGate::per_minute(
+    let leaving = if governs { kept } else { OTHERS_LEAVE };
+    let per_organization = BucketGate::per_minute(
         Kind::Organization,
         caller.organization(),
         rates.organization_per_minute,
     );
-    if !governs {
-        let Sharer { within, name } = place.scope().sharer();
-        per_organization = per_organization.for_sharer(within.unwrap_or(name).to_string());
-    }
+    let sharers = within.into_iter().chain([name.clone()]).map(|name| name.to_string());
     let per_user = if user.is_some() { per_user } else { 0 };
     let burst_of_all = if rates.burst > 0 { rates.burst.max(BURST_MIN) } else { 0 };
     let gates = [
-        per_organization.leaving(leaving).burst(burst_of_all),
-        BucketGate::per_minute(Kind::Key, key, rates.key_per_minute).burst(rates.burst),
+        per_organization.leaving(leaving).burst(burst_of_all).for_sharers(sharers),
+        BucketGate::per_minute(Kind::Key, own, rates.key_per_minute).burst(rates.burst),
         BucketGate::per_minute(Kind::User, user.unwrap_or_default(), per_user).burst(rates.burst),
     ];
     let Some(standing) = app.bounds.buckets.take(&gates, trail.began) else {
@@ -93,16 +79,9 @@ pub fn count(
 }
 
 /// The bucket of the tenant user for whom it asks, where the user is a party: on the host's own routes the
-/// default profile is none, unless it was named. Keys of the user, of the project, of the organization and
-/// of those who govern it have one each, so that those who act for the user are not kept from it by
-/// the user's own.
-fn user(place: &Place, behind: Behind, governs: bool, is_primitives: bool) -> Option<String> {
+/// default profile is none, unless it was named. Each who asks for the user has one of its own, and those who
+/// govern have one together, so that those who act for the user are not kept from it by the user's own.
+fn user(place: &Place, by: &str, is_primitives: bool) -> Option<String> {
     let user = place.user().filter(|_| is_primitives || place.scope().level() == Level::User)?;
-    let by = match behind {
-        _ if governs => "governors",
-        Behind::User => "user",
-        Behind::Project => "project",
-        Behind::Organization | Behind::Stranger => "organization",
-    };
     Some(format!("{by} {}", user.id))
 }
