@@ -33,7 +33,7 @@ const RETRY_MS_MIN: i64 = 1_000;
 /// project goes meanwhile ends, and frees its funds, within it.
 const RETRY_MS_MAX: i64 = 60_000;
 /// Tries of a request that takes longer than it may: it would each time.
-const SLOW_TRIES: u32 = 5;
+const SLOW_TRIES: u32 = 3;
 /// The deadline of a request that declares none of its own.
 const DEADLINE_MS: u32 = 60_000;
 
