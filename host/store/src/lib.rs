@@ -7,6 +7,7 @@
 
 pub mod at_work;
 mod backup;
+mod bell;
 mod clock;
 mod committer;
 mod config;
@@ -16,7 +17,6 @@ mod document;
 mod epoch;
 mod error;
 mod fact;
-mod hints;
 mod lobby;
 mod migrate;
 mod patience;
@@ -35,6 +35,7 @@ mod transact;
 mod txn;
 mod wake;
 
+pub use bell::Bell;
 pub use clock::SET_BACK_MS;
 pub use committer::StoreStatus;
 pub use config::StoreConfig;
@@ -44,7 +45,6 @@ pub use error::{
     WriteError,
 };
 pub use fact::audit_fact;
-pub use hints::Told;
 pub use lobby::{Lobby, Seat, SharedLobby, SharedSeat, Waiter};
 pub use patience::Patience;
 pub use priority::give_way;

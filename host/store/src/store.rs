@@ -28,13 +28,13 @@ use charter_kernel::unit::{Applied, Guard, Key, Rejection, Space, Unit};
 use tokio_util::sync::CancellationToken;
 use zeroize::Zeroizing;
 
+use crate::bell::{Bell, Bells};
 use crate::clock::{DatabaseClock, NoticingClock};
 use crate::committer::{Committer, StoreStatus};
 use crate::config::StoreConfig;
 use crate::connection::Database;
 use crate::epoch::Epochs;
 use crate::error::{CommitError, OpenError};
-use crate::hints::{Hints, Told};
 use crate::reader::{Readers, Rows};
 use crate::seal::Sealer;
 use crate::sql::{Asker, Pool, query};
@@ -67,7 +67,7 @@ pub(crate) struct Inner {
     pub(crate) standings: Readers<Groups>,
     pub(crate) committer: Committer,
     pub(crate) wakes: Arc<Wakes>,
-    hints: Hints,
+    bells: Bells,
     pub(crate) epochs: Arc<Epochs>,
     pub(crate) tickets: Arc<Tickets>,
     pub(crate) sealer: Sealer,
@@ -164,7 +164,7 @@ impl Store {
             standings,
             committer,
             wakes,
-            hints: Hints::default(),
+            bells: Bells::default(),
             epochs,
             tickets,
             sealer,
@@ -246,16 +246,16 @@ impl Store {
         }
         charter_kernel::apply::check(&unit)
             .map_err(|refused| CommitError::Rejected(Rejection::Refused(refused)))?;
-        let due = self.inner.hints.of(&unit, self.now());
+        let due = self.inner.bells.of(&unit, self.now());
         let applied = self.inner.committer.submit(unit, settling).await?;
-        self.inner.hints.note(&due);
+        self.inner.bells.ring(&due);
         Ok(applied)
     }
 
-    /// Tells of the groups of a space of the host in which this process puts rows that are due, as long as
-    /// it is kept.
-    pub fn told_of_due(&self, space: &Space) -> Arc<Told> {
-        self.inner.hints.subscribe(space)
+    /// A bell that rings once this process has put rows that are due in a space of the host, as long as it is
+    /// kept.
+    pub fn bell(&self, space: &Space) -> Arc<Bell> {
+        self.inner.bells.hang(space)
     }
 
     /// Waits for its turn at these hot rows; the turn is over when the ticket is dropped. A key

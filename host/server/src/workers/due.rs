@@ -44,8 +44,8 @@ impl Due {
         app: &Arc<App>,
         work: impl Fn(Taken) -> W,
     ) {
-        let told = app.store.told_of_due(&self.space);
-        let mut due = Fair::new(&told, self.space.clone(), self.lease_ms, self.places);
+        let bell = app.store.bell(&self.space);
+        let mut due = Fair::new(bell.clone(), self.space.clone(), self.lease_ms, self.places);
         let mut running = Running::default();
         while !app.draining.is_cancelled() {
             let look = due.look(app, |kind| (self.takes)(app, kind));
@@ -70,7 +70,7 @@ impl Due {
             };
             tokio::select! {
                 () = app.draining.cancelled() => {}
-                () = told.wait() => {}
+                () = bell.wait() => {}
                 () = tokio::time::sleep(wait) => {}
                 Some(group) = running.wait_for_end() => due.leave(&group),
             }

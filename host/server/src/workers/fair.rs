@@ -10,7 +10,7 @@ use std::time::Duration;
 use charter_engine::job::sharer_of;
 use charter_kernel::lease::{self, organization_and_kind};
 use charter_kernel::unit::{Applied, Space, Take, Taken, Unit, Write};
-use charter_store::{CommitError, GroupDue, GroupsDue, ReadError, Told};
+use charter_store::{Bell, CommitError, GroupDue, GroupsDue, ReadError};
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 use futures::{FutureExt as _, StreamExt as _};
@@ -55,8 +55,8 @@ pub(super) enum LookError {
 pub(super) struct Fair {
     /// The space of the rows.
     space: Space,
-    /// Groups that somebody has just put rows in.
-    told: Arc<Told>,
+    /// Rings for groups that somebody has just put rows in.
+    bell: Arc<Bell>,
     /// How long the work on one may take before another may take it up.
     lease_ms: i64,
     round: Round,
@@ -131,8 +131,7 @@ fn due_of(group: &str) -> DueGroup<'_> {
 
 impl Fair {
     /// Rows of this space, so many at once.
-    pub(super) fn new(told: &Arc<Told>, space: Space, lease_ms: i64, places: usize) -> Self {
-        let told = told.clone();
+    pub(super) fn new(bell: Arc<Bell>, space: Space, lease_ms: i64, places: usize) -> Self {
         let (round, rested_at) = (Round::new(places), Instant::now());
         let (after, large, more) = (String::new(), BTreeMap::new(), Vec::new());
         let large_turn = Turn { last: String::new(), at: rested_at, rested_at };
@@ -140,7 +139,7 @@ impl Fair {
         let (taking, taking_of, taken) = (FuturesUnordered::new(), BTreeSet::new(), Vec::new());
         Self {
             space,
-            told,
+            bell,
             lease_ms,
             round,
             after,
@@ -187,7 +186,7 @@ impl Fair {
         if is_rested {
             self.after = last.unwrap_or_default();
         }
-        let mut told = self.told.take();
+        let mut told = self.bell.take();
         let mut more = std::mem::take(&mut self.more);
         if is_all {
             // Of all others nothing is due.

@@ -1,7 +1,7 @@
-//! The lease groups in which this process has just put rows that are due: whoever takes rows there is woken
-//! and looks at those first, and finds the rest by reading.
+//! Bells: whoever takes due rows of a space is woken once this process has put some there, looks at their
+//! lease groups first, and finds the rest by reading.
 //!
-//! A hint is no promise: others may have taken the rows, and what finds no room here is read later.
+//! A bell is no promise: others may have taken the rows, and what finds no room here is read later.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -10,53 +10,53 @@ use charter_kernel::time::Instant;
 use charter_kernel::unit::{Space, Unit, Write};
 use tokio::sync::Notify;
 
-/// Groups of a space that one who asks has not been told of yet.
-const HINTS_MAX: usize = 1_024;
+/// Groups that a bell remembers.
+const GROUPS_MAX: usize = 1_024;
 
-/// Those who take due rows, by the space that they take from.
+/// The bells, by the space that their owners take rows from.
 #[derive(Debug, Default)]
-pub(crate) struct Hints(Mutex<HashMap<Space, Vec<Weak<Told>>>>);
+pub(crate) struct Bells(Mutex<HashMap<Space, Vec<Weak<Bell>>>>);
 
-/// The groups of one space for one who takes rows there.
+/// The bell of one who takes rows of one space.
 #[derive(Debug, Default)]
-pub struct Told {
+pub struct Bell {
     groups: Mutex<BTreeSet<String>>,
-    named: Notify,
+    rung: Notify,
 }
 
-impl Told {
-    /// Those that were named since it was asked the last time: many of them, and not always all.
+impl Bell {
+    /// The groups that it was rung for since it was asked the last time: many of them, and not always all.
     pub fn take(&self) -> BTreeSet<String> {
         std::mem::take(&mut *lock(&self.groups))
     }
 
-    /// Waits until one is named, or returns at once where one was since it was waited for the last time.
+    /// Waits until it is rung, or returns at once where it was since it was waited for the last time.
     pub async fn wait(&self) {
-        self.named.notified().await;
+        self.rung.notified().await;
     }
 
-    fn name(&self, group: &str) {
+    fn ring(&self, group: &str) {
         let mut groups = lock(&self.groups);
-        if groups.len() < HINTS_MAX {
+        if groups.len() < GROUPS_MAX {
             groups.insert(group.to_owned());
         }
         drop(groups);
-        self.named.notify_one();
+        self.rung.notify_one();
     }
 }
 
-impl Hints {
-    /// For one who takes rows of this space, as long as it keeps this.
-    pub(crate) fn subscribe(&self, space: &Space) -> Arc<Told> {
-        let told = Arc::new(Told::default());
+impl Bells {
+    /// One for this space, as long as it is kept.
+    pub(crate) fn hang(&self, space: &Space) -> Arc<Bell> {
+        let bell = Arc::new(Bell::default());
         let mut spaces = lock(&self.0);
         let all = spaces.entry(space.clone()).or_default();
         all.retain(|other| other.strong_count() > 0);
-        all.push(Arc::downgrade(&told));
-        told
+        all.push(Arc::downgrade(&bell));
+        bell
     }
 
-    /// The groups of a unit that are of a space which somebody takes rows from, and due.
+    /// The groups of a unit that are due, of a space that has a bell.
     pub(crate) fn of(&self, unit: &Unit, now: Instant) -> Vec<(Space, String)> {
         let drafts = unit.writes.iter().filter_map(|write| match write {
             Write::Insert { key, draft } | Write::Replace { key, draft, .. } => {
@@ -74,14 +74,14 @@ impl Hints {
     }
 
     /// These were committed.
-    pub(crate) fn note(&self, found: &[(Space, String)]) {
+    pub(crate) fn ring(&self, found: &[(Space, String)]) {
         if found.is_empty() {
             return;
         }
         let spaces = lock(&self.0);
         for (space, group) in found {
             let all = spaces.get(space).into_iter().flatten().filter_map(Weak::upgrade);
-            all.for_each(|told| told.name(group));
+            all.for_each(|bell| bell.ring(group));
         }
     }
 }
@@ -108,8 +108,8 @@ mod tests {
     }
 
     #[test]
-    fn groups_of_what_is_due_are_told_once_to_each_who_asks_for_their_space() {
-        let (hints, now) = (Hints::default(), Instant(10));
+    fn each_bell_of_a_space_rings_once_for_the_groups_of_what_is_due() {
+        let (bells, now) = (Bells::default(), Instant(10));
         let jobs = || Space::host("jobs");
         let Write::Insert { key, draft } = insert(jobs(), "changed", 9) else { unreachable!() };
         let writes = vec![
@@ -120,28 +120,28 @@ mod tests {
             Write::Replace { key, draft, expected: None },
         ];
         let unit = Unit { writes, ..Unit::default() };
-        assert!(hints.of(&unit, now).is_empty(), "nobody asks");
-        let (one, other) = (hints.subscribe(&jobs()), hints.subscribe(&jobs()));
-        hints.note(&hints.of(&unit, now));
-        for told in [&one, &other] {
-            assert_eq!(told.take(), BTreeSet::from(["due".to_owned(), "changed".to_owned()]));
-            assert!(told.take().is_empty());
+        assert!(bells.of(&unit, now).is_empty(), "there is no bell");
+        let (one, other) = (bells.hang(&jobs()), bells.hang(&jobs()));
+        bells.ring(&bells.of(&unit, now));
+        for bell in [&one, &other] {
+            assert_eq!(bell.take(), BTreeSet::from(["due".to_owned(), "changed".to_owned()]));
+            assert!(bell.take().is_empty());
         }
         drop(one);
-        hints.note(&hints.of(&unit, now));
+        bells.ring(&bells.of(&unit, now));
         assert_eq!(other.take().len(), 2);
     }
 
     #[tokio::test]
-    async fn who_waits_is_woken_and_what_was_named_before_ends_the_wait_at_once() {
-        let (hints, space) = (Hints::default(), Space::host("jobs"));
-        let told = hints.subscribe(&space);
+    async fn a_bell_wakes_who_waits_and_ends_the_wait_at_once_where_it_was_rung_before() {
+        let (bells, space) = (Bells::default(), Space::host("jobs"));
+        let bell = bells.hang(&space);
         let unit = Unit { writes: vec![insert(space, "due", 1)], ..Unit::default() };
-        hints.note(&hints.of(&unit, Instant(1)));
-        told.wait().await;
-        let mut wait = std::pin::pin!(told.wait());
+        bells.ring(&bells.of(&unit, Instant(1)));
+        bell.wait().await;
+        let mut wait = std::pin::pin!(bell.wait());
         assert!(futures::poll!(wait.as_mut()).is_pending());
-        hints.note(&hints.of(&unit, Instant(1)));
+        bells.ring(&bells.of(&unit, Instant(1)));
         wait.await;
     }
 }
