@@ -597,18 +597,6 @@ on_both! {
         world.books_agree();
     }
 
-    fn an_approved_request_that_takes_longer_than_it_may_is_tried_so_often_and_no_more(world: Builder::new().bare()) {
-        let (tenant, owner) = govern(world, 1);
-        let client = &tenant.client;
-        let steps = json!([{ "leave": "script.spend", "amount": 2 * DOLLAR, "as": "p" }, { "note": "note" }, { "sleep_ms": 30_000 }]);
-        let id = waits(&play(client, steps));
-        decide(&owner, &id, "approve").expect(200);
-        let ended = end(client, &id);
-        assert_eq!((&ended["status"], &ended["error"]["code"]), (&json!("failed"), &json!("deadline_exceeded")), "{ended}");
-        assert_eq!((stands(client), notes(client)), ((0, 0), 0), "nothing was done");
-        world.books_agree();
-    }
-
     fn a_guest_cannot_swallow_that_a_person_decides(world: Builder::new().bare()) {
         let (tenant, owner) = govern(world, 1);
         let tried = json!([

@@ -62,11 +62,12 @@ pub fn count(
         caller.organization(),
         rates.organization_per_minute,
     );
-    let sharers = within.into_iter().chain([name.clone()]).map(|name| name.to_string());
+    let person = scope.principal().root.as_deref().unwrap_or_default();
+    let around = within.as_ref().unwrap_or(&name);
     let per_user = if user.is_some() { per_user } else { 0 };
     let burst_of_all = if rates.burst > 0 { rates.burst.max(BURST_MIN) } else { 0 };
     let gates = [
-        per_organization.leaving(leaving).burst(burst_of_all).for_sharers(sharers),
+        per_organization.leaving(leaving).burst(burst_of_all).for_sharer([&*name, around, person]),
         BucketGate::per_minute(Kind::Key, own, rates.key_per_minute).burst(rates.burst),
         BucketGate::per_minute(Kind::User, user.unwrap_or_default(), per_user).burst(rates.burst),
     ];

@@ -17,7 +17,7 @@ use charter_tenancy::identity::Identity;
 use charter_tenancy::place::Place;
 use charter_tenancy::records::Record as _;
 use charter_tenancy::records::erasure::Erasure;
-use charter_tenancy::records::key::{ANCESTORS_MAX, ApiKey, USER_BY, user_by};
+use charter_tenancy::records::key::{ANCESTORS_MAX, ApiKey};
 use charter_tenancy::records::name as names;
 use charter_tenancy::records::project::Mode;
 use charter_tenancy::records::user::User;
@@ -329,15 +329,13 @@ fn wider(param: &str, message: String) -> Refusal {
 /// # Errors
 /// 409 where the user has as many as its own keys can make.
 async fn has_room(txn: &mut Txn, place: &Place) -> Result<(), Refusal> {
-    let principal = place.scope().principal();
-    let Some(user) = principal.user.as_ref() else { return Ok(()) };
-    let by = user_by(user, principal.root.as_deref());
+    let Some(user) = place.scope().principal().user.as_ref() else { return Ok(()) };
     // One after the other, of one user: whoever finds that another came in between counts once more.
     let turn = unit::Key::new(&Reach::user(user.as_str()), &Space::host(TURNS), "own");
     txn.get(&turn).await.map_err(stored::reading)?;
     txn.write(Write::Put { key: turn, draft: Draft { body: "{}".into(), ..Draft::default() } });
     let reach = Reach::organization(place.organization().id.as_str());
-    let of_user = Query::all(&reach, &ApiKey::space()).equal(USER_BY, &by).relax();
+    let of_user = Query::all(&reach, &ApiKey::space()).equal("user_id", user.as_str()).relax();
     if txn.count(&of_user).await.map_err(stored::reading)? < PINNED_MAX {
         return Ok(());
     }

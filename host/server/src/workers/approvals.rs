@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use charter_governance::approvals::{self, Request, Run};
 use charter_kernel::manifest::Catalogue;
-use charter_kernel::refusal::{Code, Refusal};
+use charter_kernel::refusal::Refusal;
 use charter_kernel::time::Instant;
 use charter_kernel::unit::{Fact, Guard, Space, Taken, Unit, Write};
 use charter_store::CommitError;
@@ -32,8 +32,6 @@ const RETRY_MS_MIN: i64 = 1_000;
 /// The longest wait between two tries, whatever the refusal says: a request whose caller, user or
 /// project goes meanwhile ends, and frees its funds, within it.
 const RETRY_MS_MAX: i64 = 60_000;
-/// Tries of a request that takes longer than it may: it would each time.
-const SLOW_TRIES: u32 = 3;
 /// The deadline of a request that declares none of its own.
 const DEADLINE_MS: u32 = 60_000;
 
@@ -80,8 +78,7 @@ async fn make(app: Arc<App>, taken: Taken) {
     let (wait_ms, told_ms) = (wait_ms(&unmade.refusal, tries), told_ms(&unmade.refusal));
     let now = app.clock.now();
     let has_time = now.plus_ms(wait_ms.max(told_ms)) < run.approval.expires_at;
-    let is_slow = unmade.refusal.code == Code::DeadlineExceeded && tries >= SLOW_TRIES;
-    if unmade.refusal.should_retry() && has_time && !is_slow {
+    if unmade.refusal.should_retry() && has_time {
         tracing::warn!(
             approval = run.approval.id,
             code = unmade.refusal.code.own_name(),

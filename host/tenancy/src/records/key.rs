@@ -18,14 +18,6 @@ pub const ANCESTORS_MAX: usize = 4;
 /// The field by which the keys that a key made, directly or through others, are found.
 pub const ANCESTOR: &str = "ancestor";
 
-/// The field by which the keys of a tenant user are found that have one person behind them.
-pub const USER_BY: &str = "user_by";
-
-/// The value of [`USER_BY`] of this user's keys that have this person behind them.
-pub fn user_by(user: &UserId, root: Option<&str>) -> String {
-    format!("{user} {}", root.unwrap_or_default())
-}
-
 /// An API key.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ApiKey {
@@ -85,8 +77,6 @@ impl Record for ApiKey {
     fn index(&self) -> Vec<(String, String)> {
         let mut index = vec![entry(STATUS, ACTIVE), entry("maker", self.made_by.1.clone())];
         index.extend(self.user.iter().map(|user| entry("user_id", user.as_str())));
-        let by = self.user.iter().map(|user| entry(USER_BY, user_by(user, self.root.as_deref())));
-        index.extend(by);
         index.extend(self.project.iter().map(|project| entry("project_id", project.as_str())));
         index.extend(self.ancestors.iter().map(|ancestor| entry(ANCESTOR, ancestor.as_str())));
         index
