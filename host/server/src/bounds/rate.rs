@@ -91,7 +91,7 @@ pub struct BucketGate<'a> {
     pub burst: u32,
     /// One part in so many of these is for others; 0: none.
     pub kept_part: u32,
-    /// Who asks, of those who share the bucket.
+    /// The names of the one who asks, of those who share the bucket.
     pub sharers: Option<[Cow<'a, str>; LEVELS]>,
 }
 
