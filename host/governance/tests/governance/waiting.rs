@@ -57,8 +57,8 @@ async fn nobodys_approvals_keep_those_of_others_from_waiting(bed: Bed) {
     let mut waiting = 0;
     for (by, expected) in [
         (by(true, &asker()), WAITING_MAX * 3 / 8),
-        (by(false, &asker()), WAITING_MAX * 5 / 16),
-        (by(false, "somebody else"), WAITING_MAX * 5 / 32),
+        (by(false, &asker()), WAITING_MAX * 3 / 16),
+        (by(false, "somebody else"), WAITING_MAX * 3 / 32),
     ] {
         let mut taken = 0;
         let refused = loop {

@@ -93,6 +93,8 @@ pub struct BucketGate<'a> {
     pub kept_part: u32,
     /// The names of the one who asks, of those who share the bucket.
     pub sharers: Option<[Cow<'a, str>; LEVELS]>,
+    /// Those whom nobody else keeps from it, where who asks is one of them.
+    pub privileged: Option<&'static str>,
 }
 
 impl<'a> BucketGate<'a> {
@@ -106,6 +108,7 @@ impl<'a> BucketGate<'a> {
             burst: 0,
             kept_part: 0,
             sharers: None,
+            privileged: None,
         }
     }
 
@@ -133,6 +136,13 @@ impl<'a> BucketGate<'a> {
         Self { sharers: Some(names.map(Into::into)), ..self }
     }
 
+    /// By one of these, who leave nothing on account of what others take: the more of what was taken of late is
+    /// theirs together, the more.
+    #[must_use]
+    pub fn of_privileged(self, privileged: Option<&'static str>) -> Self {
+        Self { privileged, ..self }
+    }
+
     /// How many requests may come at once.
     fn size(&self) -> u32 {
         if self.burst > 0 { self.burst.min(self.quota) } else { self.quota }
@@ -146,10 +156,11 @@ impl<'a> BucketGate<'a> {
         Bucket { tokens: size, at: now, size, per_s, window_s, recent, most }
     }
 
-    /// The owners of the buckets that count what who asks takes, by its names.
+    /// The owners of the buckets that count what who asks takes: by its names, and behind them what those take
+    /// together of whom it is one.
     fn owners_of_shares(&self) -> impl Iterator<Item = String> {
-        let names = self.sharers.iter().flatten().enumerate();
-        names.map(|(level, name)| format!("{}\n{level} {name}", self.owner))
+        let names = self.sharers.iter().flatten().map(|name| &**name).chain(self.privileged);
+        names.enumerate().map(|(level, name)| format!("{}\n{level} {name}", self.owner))
     }
 
     /// So many of these are for others, where who asks took this part of what the one took that took the most:
@@ -282,21 +293,22 @@ impl Buckets {
 
     fn take_one(&self, gate: &BucketGate<'_>, now: Instant) -> Taken {
         // One's own count goes ahead of the bucket's: two at once find no more than one after the other.
-        let mut own = [0.0; LEVELS];
-        for (own, owner) in own.iter_mut().zip(gate.owners_of_shares()) {
+        let own = gate.owners_of_shares().map(|owner| {
             self.with(gate, &owner, now, |bucket| {
-                *own = bucket.recent;
                 bucket.take();
-            });
-        }
+                bucket.recent - 1.0
+            })
+        });
+        let own: Vec<f64> = own.collect();
         let taken = self.with(gate, &gate.owner, now, |bucket| {
             let parts =
                 own.iter().zip(bucket.most).map(|(own, most)| own / most.max(*own).max(1.0));
-            let others = gate.others_part(parts.sum::<f64>() / LEVELS as f64);
+            let together = own.get(LEVELS).map_or(1.0, |own| own / bucket.recent.max(1.0));
+            let others = gate.others_part(parts.sum::<f64>() / LEVELS as f64 * together.min(1.0));
             let is_admitted = bucket.tokens >= 1.0 + others;
             if is_admitted {
                 bucket.take();
-                for (most, own) in bucket.most.iter_mut().zip(own) {
+                for (most, own) in bucket.most.iter_mut().zip(&own) {
                     *most = most.max(own + 1.0);
                 }
             }
@@ -488,15 +500,17 @@ mod tests {
         let names = |n: usize, persons: usize| {
             [format!("user {n}"), format!("project {n}"), format!("person {}", n % persons)]
         };
-        let leaves = [4, 16, 0];
-        let cases = (0..2 * 3 * 3 * 4 * 2).map(|n| {
-            let (burst, flooder, asker) = ([16, 0][n % 2], leaves[n / 2 % 3], leaves[n / 6 % 3]);
-            (burst, flooder, asker, [1, 2, 5, 40][n / 18 % 4], [1, 100][n / 72])
+        let floods =
+            [(4, 1, 1), (4, 2, 1), (4, 40, 1), (4, 5, 100), (4, 40, 100), (0, 1, 1), (0, 3, 100)];
+        let cases = floods.into_iter().flat_map(|(flooder, floods, persons)| {
+            let askers = [(16, 4), (16, 16), (16, 0), (0, 4), (0, 16), (0, 0)];
+            askers.map(move |(burst, asker)| (burst, flooder, asker, floods, persons))
         });
         for (burst, flooder, asker, floods, persons) in cases {
             let (buckets, start) = (Buckets::new(), Instant::now());
             let of = |names: [String; 3], kept| {
-                gate(Kind::Organization, "o", 600).burst(burst).leaving(kept).for_sharer(names)
+                let gate = gate(Kind::Organization, "o", 600).burst(burst).leaving(kept);
+                gate.for_sharer(names).of_privileged((kept == 0).then_some("governors"))
             };
             let flooders: Vec<_> = (0..floods).map(|n| of(names(n, persons), flooder)).collect();
             let asks = of(names(99, 100), asker);
@@ -509,6 +523,29 @@ mod tests {
             }
             let told = format!("{floods} of {persons} that leave 1/{flooder} of {burst}");
             assert!(found > 6, "who leaves 1/{asker} found {found} beside {told}");
+        }
+    }
+
+    #[test]
+    fn nobody_keeps_the_privileged_from_a_rate_however_much_they_ask_for() {
+        for (burst, persons) in [(16, 1), (16, 40), (0, 1), (0, 40)] {
+            let (buckets, start) = (Buckets::new(), Instant::now());
+            let of = |names: [String; 3], kept| {
+                let gate = gate(Kind::Organization, "o", 600).burst(burst).leaving(kept);
+                gate.for_sharer(names).of_privileged((kept == 0).then_some("governors"))
+            };
+            let names = |n: usize| {
+                [format!("user {n}"), format!("project {n}"), format!("person {}", n % persons)]
+            };
+            let flooders: Vec<_> = (0..40).map(|n| of(names(n), 4)).collect();
+            let owner = of(["session o", "session o", "o"].map(str::to_owned), 0);
+            for ms in (0..30_000).step_by(50) {
+                for flooder in &flooders {
+                    while take(&buckets, flooder, start, ms) {}
+                }
+                let found = ms % 1_000 != 0 || take(&buckets, &owner, start, ms);
+                assert!(found, "{ms} ms, {burst}, {persons} persons");
+            }
         }
     }
 

@@ -57,6 +57,7 @@ pub fn count(
         Identity::Operator { .. } | Identity::Anonymous => return Ok(()),
     };
     let leaving = if governs { kept } else { OTHERS_LEAVE };
+    let privileged = (leaving == 0).then_some("sessions that govern");
     let per_organization = BucketGate::per_minute(
         Kind::Organization,
         caller.organization(),
@@ -67,7 +68,11 @@ pub fn count(
     let per_user = if user.is_some() { per_user } else { 0 };
     let burst_of_all = if rates.burst > 0 { rates.burst.max(BURST_MIN) } else { 0 };
     let gates = [
-        per_organization.leaving(leaving).burst(burst_of_all).for_sharer([&*name, around, person]),
+        per_organization
+            .leaving(leaving)
+            .burst(burst_of_all)
+            .for_sharer([&*name, around, person])
+            .of_privileged(privileged),
         BucketGate::per_minute(Kind::Key, own, rates.key_per_minute).burst(rates.burst),
         BucketGate::per_minute(Kind::User, user.unwrap_or_default(), per_user).burst(rates.burst),
     ];

@@ -15,7 +15,7 @@ use super::due::Due;
 use crate::app::App;
 
 /// Schedules worked on side by side.
-const PLACES: usize = 16;
+const PLACES: usize = 32;
 /// How long one occurrence may take to enqueue.
 pub(super) const LEASE_MS: i64 = 30_000;
 /// The due time of a schedule that comes due no more.
