@@ -6,7 +6,7 @@
 
 use crate::scope::Asker;
 
-/// One part in so many of it is kept from pinned credentials and strangers.
+/// One part in so many of it is kept from whoever does not govern the organization.
 const KEPT_PART: u64 = 4;
 /// One who asks for several users has so many times as much together as it leaves free.
 const SHARER_TIMES: u64 = 2;

@@ -6,9 +6,9 @@
 //! organization and no agent keeps a person's way in from being mailed, and no invitations of others
 //! keep the approvals of the own organization from it. Of what an organization has, for one address and
 //! in all, nobody's approvals take more than they leave free, those of one key for several users together no
-//! more than twice and those of one project no more than three times as much, and those of pinned keys
-//! leave a quarter. So no agent, however many users it
-//! names, keeps the approvals of others from being mailed.
+//! more than twice and those of one project no more than three times as much, and those of whoever does not
+//! govern leave a quarter. So no agent, however many users it names, keeps the approvals of others from being
+//! mailed.
 //!
 //! Counted in rows of the very commit that makes a mail, so that it holds across replicas and
 //! restarts.
